@@ -1,0 +1,263 @@
+"""The command line: each command reads its input, calls one function of the house, and prints."""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from cachegate import __version__
+from cachegate import demo as demonstration
+from cachegate.assembly import assemble, dismantle
+from cachegate.config import Config, HttpProviderConfig, Loaded, ProviderConfig, find, load
+from cachegate.errors import ConfigError
+from cachegate.launch import CLIENTS, plan
+from cachegate.observe.diagnostics import Diagnostics
+from cachegate.observe.log import RequestLog, configure
+from cachegate.providers.headers import GATEWAY_KEY_HEADER
+from cachegate.server.app import App
+from cachegate.server.run import serve as serve_until_signal
+from cachegate.server.run import tune_allocator
+
+cli = typer.Typer(
+    name="cachegate",
+    help="An LLM gateway for coding agents that stops a large conversation when its prompt cache is no longer reused.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", "-c", help="YAML file; default: $CACHEGATE_CONFIG, then the user's own.")
+]
+_START_S = 15.0
+"""A gateway starts in well under a second; a machine under load gets this long."""
+
+
+def main() -> None:
+    """Run the command line."""
+    cli()
+
+
+@cli.command()
+def serve(
+    config: ConfigOption = None,
+    listen: Annotated[str | None, typer.Option(help="host:port instead of the configured one.")] = None,
+    log_json: Annotated[bool, typer.Option("--log-json", help="One JSON object per line instead of text.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Log only what went wrong.")] = False,
+) -> None:
+    """Start the gateway and serve until Ctrl-C."""
+    loaded = _load(config, listen)
+    configure(as_json=log_json, quiet=quiet)
+    diagnostics = Diagnostics()
+    app = App(loaded.config, assemble(loaded.config, (diagnostics, RequestLog(as_json=log_json))), diagnostics)
+
+    def announce(host: str, port: int) -> None:
+        for line in _greeting(loaded, _url(host, port)):
+            print(line, flush=True)
+
+    async def live() -> None:
+        try:
+            await serve_until_signal(app, announce, lambda words: print(words, flush=True))
+        finally:
+            await dismantle(app.gateway)
+
+    tune_allocator()
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(live())
+    except OSError as error:
+        _fail(
+            f"Cannot listen on {loaded.config.listen}: {error.strerror or error}. Stop what uses it, or set --listen."
+        )
+
+
+@cli.command()
+def check(config: ConfigOption = None) -> None:
+    """Check the configuration and say what it means."""
+    loaded = _load(config, None)
+    print(f"{loaded.source}: in order")
+    for line in _summary(loaded.config):
+        print(line)
+
+
+@cli.command()
+def schema() -> None:
+    """Print the JSON Schema of the configuration, for editors."""
+    print(json.dumps(Config.model_json_schema(by_alias=True), indent=2))
+
+
+@cli.command()
+def diagnostics(
+    config: ConfigOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The records as JSON.")] = False,
+) -> None:
+    """Show the guard's recent decisions in the running gateway."""
+    settings = _load(config, None).config
+    url = _url(*settings.address)
+    body = _fetch(f"{url}/diagnostics/recent", _key(settings))
+    if body is None:
+        _fail(f"No gateway answers at {url}. Start it with: cachegate serve")
+    records = json.loads(body)["records"]
+    if as_json:
+        print(json.dumps(records, indent=2))
+        return
+    table = Table("time", "conversation", "mode", "outcome", "reason", "count", "input", "cached")
+    for record in records:
+        numbers = (record["inputTokens"], record["cachedTokens"])
+        shown = ("not reported" if number is None else f"{number:,}" for number in numbers)
+        fixed = (record["at"][11:19], record["key"][:8], record["mode"], record["outcome"], record["reason"])
+        table.add_row(*fixed, str(record["count"]), *shown)
+    Console().print(table if records else "No decisions yet.")
+
+
+@cli.command()
+def demo() -> None:
+    """Show the guard at work with the embedded provider; exits non-zero if it does not do what it promises."""
+    try:
+        demonstration.run(print)
+    except ModuleNotFoundError as error:
+        _fail(f"The demonstration needs the official SDKs ({error.name}). Install them: pip install 'cachegate[demo]'")
+    except demonstration.DemoFailed as error:
+        _fail(f"The demonstration failed: {error}")
+    print("The guard did what it promises.")
+
+
+@cli.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+def run(context: typer.Context, client: str, config: ConfigOption = None) -> None:
+    """Start claude, codex or opencode through the gateway; everything after its name goes to it.
+
+    A gateway that is not running yet is started for as long as the client runs.
+    """
+    if client not in CLIENTS:
+        _fail(f"cachegate run knows {', '.join(CLIENTS)}; not {client!r}.")
+    if shutil.which(client) is None:
+        _fail(f"{client} is not on your PATH. Install it first, then run this again.")
+    loaded = _load(config, None)
+    with _gateway(loaded.config, config) as url:
+        started = plan(client, url, _key(loaded.config), tuple(context.args), os.environ)
+        code = subprocess.call(started.argv, env=dict(started.environ))  # noqa: S603 -- what the person asked for
+    raise typer.Exit(code)
+
+
+@cli.command()
+def version() -> None:
+    """Print the version."""
+    print(f"cachegate {__version__}")
+
+
+@contextlib.contextmanager
+def _gateway(config: Config, path: Path | None) -> Iterator[str]:
+    """Yield the address of a running gateway; start one when nothing answers there."""
+    url = _url(*config.address)
+    if _fetch(f"{url}/health", None) is not None:
+        yield url
+        return
+    command = [sys.executable, "-m", "cachegate", "serve", "--quiet", *(["--config", str(path)] if path else [])]
+    log = _log_path()
+    with log.open("ab") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:  # noqa: S603 -- ourselves
+        try:
+            deadline_s = time.monotonic() + _START_S
+            while _fetch(f"{url}/health", None) is None:
+                if process.poll() is not None or time.monotonic() > deadline_s:
+                    _fail(f"The gateway did not start; {log} says why.")
+                time.sleep(0.05)
+            yield url
+        finally:
+            process.terminate()
+
+
+def _log_path() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    folder = Path(state) / "cachegate"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder / "gateway.log"
+
+
+def _fetch(url: str, key: str | None) -> bytes | None:
+    """Return what the gateway answers, or None when nothing does. A proxy is no way to one's own machine."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    request = urllib.request.Request(url, headers={GATEWAY_KEY_HEADER: key} if key else {})  # noqa: S310 -- our own http URL
+    try:
+        with opener.open(request, timeout=5) as response:
+            return bytes(response.read())
+    except (urllib.error.URLError, OSError):
+        return None
+
+
+def _load(path: Path | None, listen: str | None) -> Loaded:
+    """Load the configuration, print its warnings, and end the program when it is wrong."""
+    try:
+        loaded = load(find(path, os.environ))
+        if listen is not None:
+            changed = {**loaded.config.model_dump(by_alias=True), "listen": listen}
+            loaded = Loaded(Config.model_validate(changed), loaded.source, loaded.warnings)
+    except ConfigError as error:
+        _fail(str(error))
+    except ValueError as error:
+        _fail(f"--listen {listen}: {error}")
+    for warning in loaded.warnings:
+        print(f"Warning: {warning}", file=sys.stderr)
+    return loaded
+
+
+def _key(config: Config) -> str | None:
+    return config.clients[0].key.get_secret_value() if config.clients else None
+
+
+def _greeting(loaded: Loaded, url: str) -> list[str]:
+    return [
+        f"Cachegate listens on {url}  ({loaded.source}; Ctrl-C to stop)",
+        *_summary(loaded.config),
+        f"  Claude Code  cachegate run claude    or ANTHROPIC_BASE_URL={url} CLAUDE_CODE_GATEWAY_HINT_HEADERS=1 claude",
+        f"  Codex        cachegate run codex     or codex -c 'openai_base_url=\"{url}/v1\"'",
+        f"  SDKs         base_url={url} (anthropic)   base_url={url}/v1 (openai)",
+    ]
+
+
+def _summary(config: Config) -> list[str]:
+    guard = config.cache_guard
+    policy = (
+        f"stops after {guard.limit} large requests in a row without cache reuse ({guard.large_tokens:,} tokens)"
+        if guard.enabled
+        else "off"
+    )
+    providers = ", ".join(f"{name} ({_credentials(row)})" for name, row in config.providers.items())
+    return [f"  providers    {providers}", f"  cache guard  {policy}"]
+
+
+def _credentials(row: ProviderConfig) -> str:
+    if not isinstance(row, HttpProviderConfig):
+        return "embedded, no account"
+    own = "the client's own key" if row.api_key is None else "configured key"
+    return f"{own}, self-hosted" if row.self_hosted else own
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+    """Return uvloop's loop where it exists: a fifth less CPU on streams."""
+    try:
+        import uvloop  # noqa: PLC0415 -- not on Windows
+    except ModuleNotFoundError:
+        return None
+    return uvloop.Loop
+
+
+def _fail(words: str) -> NoReturn:
+    print(words, file=sys.stderr)
+    raise typer.Exit(1)

@@ -1,0 +1,383 @@
+"""The configuration: YAML with `${VAR}`, checked as a whole, every problem in one message.
+
+`load` reads and checks; nothing here starts anything. `docs/configuration.md` explains each key; a test keeps it so.
+"""
+
+import contextlib
+import copy
+import difflib
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
+from yarl import URL
+
+from cachegate.errors import ConfigError
+from cachegate.guard.policy import Policy
+from cachegate.providers.address import NotSelfHosted, is_loopback, pinned_addresses
+
+DEFAULT_SOURCE = "built-in defaults"
+KEY_CHARS_MIN = 16
+"""A client key of fewer characters can be guessed."""
+_POLICY = Policy()
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class HttpProviderConfig(_Section):
+    """A provider reached over HTTP."""
+
+    kind: Literal["anthropic", "openai", "codex"]
+    """Which preset: the protocol it speaks, its usual address and key header."""
+    base_url: str | None = None
+    """Another address than the preset's."""
+    api_key: SecretStr | None = None
+    """The provider's key. Without it the client's own credentials are passed through."""
+    self_hosted: bool = False
+    """Measured, never stopped. Only for a model on this machine or tailnet that forwards to nobody."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_url(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        url = URL(value)
+        if url.scheme not in {"http", "https"} or not url.host or url.user or url.query_string or url.fragment:
+            raise ValueError("must look like https://host[:port][/path], without user, query or fragment")
+        return value
+
+
+class SyntheticProviderConfig(_Section):
+    """The embedded provider with a simulated prompt cache."""
+
+    kind: Literal["synthetic"]
+    minimum_tokens: int = Field(default=1_024, ge=1)
+    """A shorter prefix is not cached."""
+    lifetime_seconds: float = Field(default=300.0, gt=0)
+    """How long a cached prefix lives after it was last read."""
+    pace_seconds: float = Field(default=0.5, ge=0)
+    """Pause of a `slow` model between two events."""
+
+
+ProviderConfig = Annotated[HttpProviderConfig | SyntheticProviderConfig, Field(discriminator="kind")]
+
+
+class CacheGuardConfig(_Section):
+    """The numbers of the cache guard; the defaults are the policy as documented."""
+
+    enabled: bool = True
+    """`false` measures nothing and stops nothing."""
+    large_tokens: int = _POLICY.large_tokens
+    """Uncached input tokens from which on a request is a miss."""
+    large_bytes: int = _POLICY.large_bytes
+    """Input bytes that stand for `largeTokens` where the provider reports nothing."""
+    limit: int = _POLICY.limit
+    """Counted requests in a row after which the next one is stopped."""
+    rebuilds: int = _POLICY.rebuilds
+    """Rebuilds caused by the caller that may be excused in a row."""
+    idle_seconds: float = Field(default=_POLICY.idle_ms / 1000, gt=0)
+    """Silence after which a conversation starts anew."""
+    entries_max: int = _POLICY.entries_max
+    """Conversations remembered."""
+    reuse_percent: int = _POLICY.reuse_percent
+    """Share of the preceding input that a read must cover to count as reuse."""
+
+    def policy(self) -> Policy:
+        """Return the policy. Raises ValueError, naming the field, for a number that makes no sense."""
+        return Policy(
+            large_tokens=self.large_tokens,
+            large_bytes=self.large_bytes,
+            limit=self.limit,
+            rebuilds=self.rebuilds,
+            idle_ms=round(self.idle_seconds * 1000),
+            entries_max=self.entries_max,
+            reuse_percent=self.reuse_percent,
+        )
+
+
+class LimitsConfig(_Section):
+    """What a client, a provider and the gateway itself may take."""
+
+    body_bytes_max: int = Field(default=67_108_864, ge=1_024)
+    """Request body, as sent and as decoded; the big providers refuse more than 32 MiB."""
+    body_seconds: float = Field(default=60.0, gt=0)
+    """Time for a client to send its body, plus one second per 64 KiB."""
+    in_flight_max: int = Field(default=4_000, ge=1)
+    """Requests running at once; the next one gets 503."""
+    send_stall_seconds: float = Field(default=60.0, gt=0)
+    """A client that reads nothing for so long is given up."""
+    connect_seconds: float = Field(default=10.0, gt=0)
+    """Time to connect to a provider."""
+    upstream_idle_seconds: float = Field(default=600.0, gt=0)
+    """Silence of a provider after which a request is given up."""
+    keep_alive_seconds: float = Field(default=25.0, gt=0)
+    """Silence of a provider after which a streaming client gets a keep-alive event."""
+    drain_seconds: float = Field(default=900.0, ge=0)
+    """Time for running requests to end after Ctrl-C or SIGTERM."""
+
+
+class ClientConfig(_Section):
+    """Somebody who may use the gateway."""
+
+    name: str = Field(min_length=1, max_length=64)
+    key: SecretStr
+    """Sent as `x-cachegate-key`, as a Bearer token or as `x-api-key`."""
+
+    @field_validator("key")
+    @classmethod
+    def _is_long(cls, value: SecretStr) -> SecretStr:
+        if len(value.get_secret_value()) < KEY_CHARS_MIN:
+            raise ValueError(f"has fewer than {KEY_CHARS_MIN} characters; take a random one: openssl rand -hex 32")
+        return value
+
+
+def _default_providers() -> dict[str, ProviderConfig]:
+    return {
+        "anthropic": HttpProviderConfig(kind="anthropic"),
+        "openai": HttpProviderConfig(kind="openai"),
+        "codex": HttpProviderConfig(kind="codex"),
+        "synthetic": SyntheticProviderConfig(kind="synthetic"),
+    }
+
+
+class Config(_Section):
+    """The whole configuration. Every key has a default."""
+
+    listen: str = "127.0.0.1:4283"
+    """Address and port. Beyond this machine only with `clients`."""
+    providers: dict[str, ProviderConfig] = Field(default_factory=_default_providers)
+    """By name. When given, these replace the built-in ones."""
+    models: dict[str, str] = Field(default_factory=dict)
+    """Model names or `*` patterns, to `provider` or `provider/model`; the first match holds."""
+    cache_guard: CacheGuardConfig = CacheGuardConfig()
+    """The numbers of the cache guard."""
+    limits: LimitsConfig = LimitsConfig()
+    """Limits of size and time."""
+    state: Literal["memory"] = "memory"
+    """Where the guard remembers: in this process."""
+    clients: list[ClientConfig] = Field(default_factory=list)
+    """Those who may use the gateway; without any, everybody on this machine may."""
+    allowed_hosts: list[str] = Field(default_factory=list)
+    """Further `Host` names to answer to, such as the name of a reverse proxy."""
+    allowed_origins: list[str] = Field(default_factory=list)
+    """Web origins whose pages may call the gateway; none by default."""
+
+    @field_validator("listen")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        parse_listen(value)
+        return value
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of `listen`."""
+        return parse_listen(self.listen)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A checked configuration and what should be said about it."""
+
+    config: Config
+    source: str
+    warnings: tuple[str, ...]
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """Return host and port. Raises ValueError for anything but `host:port`."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65_535:  # noqa: PLR2004 -- the highest port
+        raise ValueError("must be host:port, such as 127.0.0.1:4283")
+    return host.strip("[]"), int(port)
+
+
+def find(explicit: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """Return the configuration file: the one named, `$CACHEGATE_CONFIG`, or the user's own if there is one."""
+    if explicit is not None:
+        return explicit
+    if named := environ.get("CACHEGATE_CONFIG"):
+        return Path(named)
+    home = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME", "~")).expanduser() / ".config")
+    usual = Path(home) / "cachegate" / "config.yaml"
+    return usual if usual.is_file() else None
+
+
+def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> Loaded:
+    """Read and check a configuration, or the defaults. Raises ConfigError with every problem found."""
+    if path is None:
+        return Loaded(Config(), DEFAULT_SOURCE, ())
+    source = str(path)
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(source, (f"cannot be read: {error}. Name a readable YAML file with --config.",)) from None
+    return parse(text, source, environ, _exposure(path, text))
+
+
+def parse(text: str, source: str, environ: Mapping[str, str], warnings: tuple[str, ...] = ()) -> Loaded:
+    """Check the text of a configuration. Raises ConfigError with every problem found."""
+    try:
+        tree = yaml.load(text, _StrictLoader) or {}  # noqa: S506 -- a SafeLoader that also refuses repeated keys
+    except yaml.YAMLError as error:
+        raise ConfigError(source, (f"is no valid YAML: {' '.join(str(error).split())}",)) from None
+    if not isinstance(tree, dict):
+        raise ConfigError(source, ("must be a mapping of keys, such as `listen: 127.0.0.1:4283`",))
+    problems: list[str] = []
+    expanded = _expanded(tree, environ, "", problems)
+    config: Config | None = None
+    try:
+        config = Config.model_validate(expanded)
+    except ValidationError as error:
+        details = error.errors()
+        problems.extend(_words(detail) for detail in details)
+        sound = _without(expanded, details)
+        with contextlib.suppress(ValidationError):
+            problems.extend(_inconsistencies(Config.model_validate(sound), expanded))
+    else:
+        problems.extend(_inconsistencies(config, expanded))
+    if problems or config is None:
+        raise ConfigError(source, tuple(dict.fromkeys(problems)))
+    return Loaded(config, source, warnings)
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML takes the last of two equal keys in silence; a configuration must not."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:  # noqa: FBT001, FBT002 -- as inherited
+        seen: set[object] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key!r} stands twice", key_node.start_mark)
+            seen.add(key)
+        return dict(super().construct_mapping(node, deep=deep))
+
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+def _expanded(value: object, environ: Mapping[str, str], where: str, problems: list[str]) -> object:
+    """Put the environment's values into every `${VAR}` and `${VAR:-default}`."""
+    if isinstance(value, dict):
+        return {key: _expanded(part, environ, f"{where}.{key}".strip("."), problems) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_expanded(part, environ, f"{where}[{index}]", problems) for index, part in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+
+    def put(match: re.Match[str]) -> str:
+        name, default = match.groups()
+        found = environ.get(name, default)
+        if found is None:
+            remedy = f"Set it, or write ${{{name}:-default}}"
+            problems.append(f"{where}: the environment variable {name} is not set. {remedy}")
+            return match.group(0)
+        return found
+
+    return _VARIABLE.sub(put, value)
+
+
+_KINDS = "anthropic, openai, codex, synthetic"
+
+
+def _words(detail: ErrorDetails) -> str:
+    """Say one problem of a value: the key, what is wrong, and the remedy."""
+    loc = [str(part) for part in detail["loc"]]
+    if loc[:1] == ["providers"]:
+        del loc[2:3]  # the kind, which pydantic puts between the provider's name and its key
+    where = ".".join(loc)
+    match detail["type"]:
+        case "extra_forbidden":
+            near = difflib.get_close_matches(loc[-1], _known_keys(), n=1)
+            hint = f"Did you mean {near[0]}?" if near else "Remove it; docs/configuration.md lists the keys."
+            return f"{where}: there is no such key. {hint}"
+        case "union_tag_invalid" | "union_tag_not_found":
+            return f"{where}.kind: must be one of {_KINDS}"
+        case "missing":
+            return f"{where}: is required. Add it."
+    words = detail["msg"].removeprefix("Value error, ")
+    shown = "" if isinstance(detail["input"], dict | list) or "key" in loc[-1].lower() else f" (is {detail['input']!r})"
+    return f"{where}: {words[:1].lower()}{words[1:]}{shown}"
+
+
+def _known_keys() -> list[str]:
+    sections = (Config, HttpProviderConfig, SyntheticProviderConfig, CacheGuardConfig, LimitsConfig, ClientConfig)
+    return sorted({to_camel(name) for section in sections for name in section.model_fields})
+
+
+def _without(tree: object, details: list[ErrorDetails]) -> object:
+    """Return the tree without the values that are wrong by themselves, so that the rest can be judged too."""
+    sound = copy.deepcopy(tree)
+    for detail in sorted(details, key=lambda detail: detail["loc"][:1] == ("clients",)):
+        loc = list(detail["loc"])
+        if loc[:1] == ["providers"]:
+            loc = loc[:2]
+        if loc[:1] == ["clients"]:
+            loc = loc[:1]
+        node = sound
+        for part in loc[:-1]:
+            node = node.get(part) if isinstance(node, dict) else None
+        if isinstance(node, dict):
+            node.pop(loc[-1], None)
+    return sound
+
+
+def _inconsistencies(config: Config, tree: object) -> list[str]:
+    """Find what is wrong only in combination. `tree` is what was written, unsound parts included."""
+    problems: list[str] = []
+    written = tree if isinstance(tree, dict) else {}
+    declared = {*config.providers, *(written.get("providers") or ())}
+    host, _ = config.address
+    if not is_loopback(host) and not config.clients and not written.get("clients"):
+        problems.append(
+            f"listen: {config.listen} is reachable from other machines, but `clients` is empty, so anybody there could "
+            "spend your quota. Add a client with a key, or listen on 127.0.0.1"
+        )
+    for name, provider in config.providers.items():
+        if "/" in name:
+            problems.append(f"providers.{name}: rename it without a slash, which separates provider and model")
+        if isinstance(provider, HttpProviderConfig) and provider.self_hosted:
+            problems.extend(_self_hosted(name, provider))
+    for rule, target in config.models.items():
+        provider_name = target.partition("/")[0]
+        if provider_name not in declared:
+            known = ", ".join(sorted(declared))
+            problems.append(f"models.{rule}: there is no provider {provider_name!r}. Configured are: {known}")
+    names = [client.name for client in config.clients]
+    keys = [client.key.get_secret_value() for client in config.clients]
+    if len(set(names)) < len(names) or len(set(keys)) < len(keys):
+        problems.append("clients: two clients share a name or a key. Give each its own")
+    try:
+        config.cache_guard.policy()
+    except ValueError as error:
+        name, _, rest = str(error).partition(" ")
+        problems.append(f"cacheGuard.{to_camel(name)}: {rest}")
+    return problems
+
+
+def _self_hosted(name: str, provider: HttpProviderConfig) -> list[str]:
+    if provider.base_url is None:
+        return [f"providers.{name}.selfHosted: needs a baseUrl; the preset's own address is not a machine of yours"]
+    try:
+        pinned_addresses(URL(provider.base_url))
+    except NotSelfHosted as error:
+        return [f"providers.{name}.selfHosted: {error}. Use such an address, or remove selfHosted"]
+    return []
+
+
+def _exposure(path: Path, text: str) -> tuple[str, ...]:
+    """Warn when a file with keys in it can be read by others."""
+    secrets = re.search(r"^\s*(?:-\s*\{?.*)?\b(?:apiKey|key)\s*:\s*(?!\s*[\"']?\$\{)\S", text, re.MULTILINE)
+    if os.name == "posix" and secrets and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return (f"{path} holds keys and can be read by others. Run: chmod 600 {path}",)
+    return ()

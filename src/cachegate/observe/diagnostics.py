@@ -1,0 +1,40 @@
+"""The guard's recent decisions, newest first, in a bounded ring (R24)."""
+
+from collections import deque
+from datetime import UTC, datetime
+
+from cachegate.observe.record import EVENT, GuardRecord, Record
+
+RECORDS_MAX = 512
+"""Some hours of a person's work; about 100 KB."""
+
+
+class Diagnostics:
+    """An observer that keeps the last decisions."""
+
+    def __init__(self, records_max: int = RECORDS_MAX) -> None:
+        self._records: deque[dict[str, object]] = deque(maxlen=records_max)
+
+    def __call__(self, record: Record) -> None:
+        """Keep a finished request's decision."""
+        if record.guard is not None:
+            self._records.appendleft(_row(record, record.guard))
+
+    def recent(self) -> list[dict[str, object]]:
+        """Return the kept decisions, newest first."""
+        return list(self._records)
+
+
+def _row(record: Record, guard: GuardRecord) -> dict[str, object]:
+    return {
+        "event": EVENT,
+        "at": datetime.fromtimestamp(record.at_s, UTC).isoformat(timespec="milliseconds"),
+        "key": guard.key,
+        "mode": guard.mode,
+        "outcome": guard.outcome,
+        "reason": guard.reason,
+        "count": guard.count,
+        "inputTokens": record.usage.input_total,
+        "cachedTokens": record.usage.cached_read,
+        "writtenTokens": record.usage.cache_write,
+    }

@@ -1,0 +1,62 @@
+"""The seam to a provider; `tests/contract/test_providers.py` holds every provider against it."""
+
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+from typing import Protocol as Interface
+
+from cachegate.wire.facts import InferenceRequest, Operation, Protocol
+from cachegate.wire.seen import Seen
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The start of an answer; comes once, before any piece."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    """Headers for the client, without hop-by-hop ones."""
+
+    @property
+    def successful(self) -> bool:
+        """Whether the provider began a successful answer."""
+        return 200 <= self.status < 300  # noqa: PLR2004 -- the HTTP class of success
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes for the client, and what was observed with them. Of a stream, `data` is whole events only."""
+
+    data: bytes = field(repr=False)
+    seen: tuple[Seen, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request to a provider."""
+
+    request: InferenceRequest
+    model: str
+    """The model's name as the provider knows it."""
+    on_sent: Callable[[], None]
+    """Called when the first byte leaves. The one observation that cannot ride on a piece: a caller who leaves early
+    never gets one, and whether the provider was reached decides what the guard makes of it (R19)."""
+
+
+class Provider(Interface):
+    """Answers requests."""
+
+    def speaks(self, protocol: Protocol, operation: Operation) -> bool:
+        """Whether this provider takes such requests."""
+
+    def stream(self, call: Call) -> AsyncGenerator[Head | Piece, None]:
+        """Yield one `Head`, then pieces. Closing the generator stops the upstream at once.
+
+        Raises UpstreamError or UpstreamTimeout while nothing was yielded yet. A later failure is no exception but a
+        last piece that holds the protocol's terminal error and `Failed`.
+        """
+
+    def models(self) -> tuple[str, ...]:
+        """Names of models to list, as the provider knows them."""
+
+    async def close(self) -> None:
+        """Release connections."""

@@ -1,0 +1,315 @@
+"""The road of one request, in one direction: route, ask the guard, relay, settle, record.
+
+`serve_one` is where everything meets; every step it takes stands in a room of its own.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Protocol as Interface
+
+from cachegate.errors import HTTP_STATUS, ErrorKind, GatewayError, UpstreamTimeout
+from cachegate.guard.budget import Entry
+from cachegate.guard.machine import Ask, Decision, Ending, Outcome, Reason, Result, Settled, admit, settle
+from cachegate.guard.notices import stop_words
+from cachegate.guard.policy import Policy
+from cachegate.guard.scope import Mode, Scope, budget_key
+from cachegate.guard.usage import Usage
+from cachegate.observe.log import LOGGER
+from cachegate.observe.record import GuardRecord, Observer, Record
+from cachegate.providers.base import Call, Head, Piece
+from cachegate.routing import Binding, Routes
+from cachegate.stores.base import Store
+from cachegate.wire.facts import InferenceRequest, RequestClass
+from cachegate.wire.protocols import DIALECTS
+from cachegate.wire.seen import Failed, Finished, Refusal, Reseed, Seen
+
+MODES = {
+    RequestClass.CHAT: Mode.CHAT,
+    RequestClass.COMPACTION: Mode.COMPACTION,
+    RequestClass.AUXILIARY: Mode.AUXILIARY,
+}
+STOP_STATUS = 400
+"""The one status, before any byte of a stream, that every client observed takes as final."""
+
+
+class CallerLeft(Exception):  # noqa: N818 -- it reads as what it is
+    """The caller closed its connection while we were writing to it."""
+
+
+class CallerStalled(Exception):  # noqa: N818 -- as above
+    """The caller reads nothing any more; the gateway gives up, which is no cancellation of the caller's."""
+
+
+class Caller(Interface):
+    """The seam to the one who asked; `server/exchange.py` is the real one."""
+
+    request_id: str
+    tenant: str
+    path: str
+
+    @property
+    def status(self) -> int:
+        """HTTP status of the begun answer; 0 before."""
+
+    async def begin(self, status: int, headers: tuple[tuple[str, str], ...]) -> None:
+        """Send the head of the answer."""
+
+    async def send(self, data: bytes) -> None:
+        """Send a piece of the answer. Raises CallerLeft or CallerStalled."""
+
+    async def end(self) -> None:
+        """End the answer as complete."""
+
+    def abort(self) -> None:
+        """Cut the connection: the answer must not look complete."""
+
+    def cancelled_by(self) -> Ending:
+        """Name the reason of a cancellation: the caller's own, or the gateway's shutdown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """Everything a request needs on its way."""
+
+    routes: Routes
+    store: Store
+    policy: Policy
+    guard_enabled: bool
+    secret: bytes = field(repr=False)
+    observers: tuple[Observer, ...]
+    now_ms: Callable[[], int]
+    """Steady clock that includes system sleep where the OS has one (R13)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What was observed of one answer so far: known overrides unknown, never the reverse."""
+
+    usage: Usage = field(default_factory=Usage)
+    began: bool = False
+    finished: bool = False
+    refused: bool = False
+    client_changed: bool = False
+    failed: Failed | None = None
+
+    def add(self, seen: Seen) -> "Tally":
+        """Return the tally with one more observation."""
+        match seen:
+            case Usage():
+                return replace(self, usage=self.usage.updated(seen))
+            case Refusal():
+                return replace(self, refused=True)
+            case Reseed():
+                return replace(self, client_changed=self.client_changed or seen.by_client)
+            case Finished():
+                return replace(self, finished=True)
+            case Failed():
+                return replace(self, failed=seen)
+
+    def ending(self, otherwise: Ending) -> Ending:
+        """Name the end of the answer.
+
+        What the provider said outlives whatever happened to the connection later:
+        a refusal is never excused (R17), and a caller who leaves after the end cancelled nothing (R14).
+        """
+        if self.refused:
+            return Ending.REFUSED
+        if self.finished:
+            return Ending.COMPLETED
+        if self.failed is not None:
+            return Ending.TIMEOUT if self.failed.timed_out else Ending.FAILED
+        return otherwise
+
+
+@dataclass(slots=True)
+class Journey:
+    """One request under way: the only thing on the road that changes."""
+
+    request: InferenceRequest
+    caller: Caller
+    binding: Binding
+    key: str
+    decision: Decision | None
+    """None for what the guard does not watch."""
+    started_s: float
+    tally: Tally = field(default_factory=Tally)
+    sent: bool = False
+    ending: Ending = Ending.COMPLETED
+    detail: str = ""
+
+    def mark_sent(self) -> None:
+        """Note that the request left for the provider."""
+        self.sent = True
+
+
+async def serve_one(gateway: Gateway, request: InferenceRequest, caller: Caller) -> None:
+    """Take one request all the way. Raises GatewayError only where no provider can be found for it."""
+    started_s = time.monotonic()
+    binding = gateway.routes.bind(request)
+    key = budget_key(_scope(request, caller, binding), gateway.secret)
+    decision = await _ask(gateway, request, binding, key)
+    journey = Journey(request, caller, binding, key, decision, started_s)
+    if decision is not None and not decision.runs:
+        await _stop(gateway, journey, decision)
+        return
+    try:
+        await _relay(journey)
+    except (CallerLeft, asyncio.CancelledError) as left:
+        journey.ending = caller.cancelled_by()
+        if journey.ending is Ending.SHUTDOWN:
+            await _tell(journey, ErrorKind.UNAVAILABLE, "The gateway is shutting down. Please send this again.")
+        if isinstance(left, asyncio.CancelledError):
+            raise
+    except CallerStalled:
+        journey.ending, journey.detail = Ending.TIMEOUT, "caller_stalled"
+        caller.abort()
+    except GatewayError as error:
+        journey.ending = Ending.TIMEOUT if isinstance(error, UpstreamTimeout) else Ending.FAILED
+        journey.detail = error.kind.value
+        await _tell(journey, error.kind, error.message)
+    except Exception:  # noqa: BLE001 -- the one border where an unknown failure becomes an answer
+        LOGGER.exception("a request failed inside the gateway")
+        journey.ending, journey.detail = Ending.FAILED, "internal"
+        await _tell(journey, ErrorKind.INTERNAL, "The gateway failed on this request; its log says where.")
+    finally:
+        await _exactly_once(_finish(gateway, journey))
+
+
+async def _ask(gateway: Gateway, request: InferenceRequest, binding: Binding, key: str) -> Decision | None:
+    """Ask the guard; a request that makes no model read anything is not its business."""
+    if not (gateway.guard_enabled and request.operation.guarded):
+        return None
+    ask = Ask(request.facts.conversation_bytes, binding.self_hosted)
+
+    def change(entry: Entry) -> tuple[Entry, Decision]:
+        return admit(entry, ask, gateway.now_ms(), gateway.policy)
+
+    return await gateway.store.apply(key, change)
+
+
+async def _stop(gateway: Gateway, journey: Journey, decision: Decision) -> None:
+    """Answer a stopped request: final, in the protocol's shape, and nothing upstream is touched (R23)."""
+    caller = journey.caller
+    words = stop_words(decision, gateway.policy)
+    journey.detail = "stopped"
+    try:
+        body = DIALECTS[journey.request.protocol].stop_body(words, caller.request_id)
+        await reply(caller, STOP_STATUS, body, (("x-should-retry", "false"),))
+    except CallerLeft:
+        journey.detail = "stopped_unheard"
+    finally:
+        guard = _guard_record(journey, decision.outcome, decision.reason, decision.count)
+        _record(gateway, journey, guard)
+
+
+async def _relay(journey: Journey) -> None:
+    """Pass the answer on as it comes, and note what is observed with it."""
+    caller, binding = journey.caller, journey.binding
+    call = Call(journey.request, binding.model, journey.mark_sent)
+    async with aclosing(binding.provider.stream(call)) as parts:
+        async for part in parts:
+            match part:
+                case Head():
+                    journey.tally = replace(journey.tally, began=part.successful)
+                    await caller.begin(part.status, part.headers)
+                case Piece():
+                    for seen in part.seen:
+                        journey.tally = journey.tally.add(seen)
+                    await caller.send(part.data)
+    await caller.end()
+
+
+async def _tell(journey: Journey, kind: ErrorKind, message: str) -> None:
+    """Tell the caller of a failure: as an answer, or on an open stream as the protocol's terminal error."""
+    caller, dialect = journey.caller, DIALECTS[journey.request.protocol]
+    try:
+        if caller.status == 0:
+            await reply(caller, HTTP_STATUS[kind], dialect.error_body(kind, message, caller.request_id))
+        elif journey.request.facts.stream and journey.tally.began:
+            await caller.send(dialect.reader().terminal_error(kind, message))
+            await caller.end()
+        else:
+            caller.abort()
+    except (CallerLeft, CallerStalled):
+        caller.abort()
+
+
+async def reply(caller: Caller, status: int, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> None:
+    """Send a small JSON answer of the gateway's own."""
+    own = (("content-type", "application/json"), ("content-length", str(len(body))), ("request-id", caller.request_id))
+    await caller.begin(status, (*own, *headers))
+    await caller.send(body)
+    await caller.end()
+
+
+async def _exactly_once(work: Coroutine[None, None, None]) -> None:
+    """Run the end of a request to its end, whatever cancels the request meanwhile."""
+    task = asyncio.ensure_future(work)
+    _ENDING.add(task)
+    task.add_done_callback(_ENDING.discard)
+    await asyncio.shield(task)
+
+
+_ENDING: set[asyncio.Future[None]] = set()
+"""The event loop holds tasks only weakly; a settlement must not be collected half-way."""
+
+
+async def _finish(gateway: Gateway, journey: Journey) -> None:
+    """Settle with the guard and hand one record to those who watch."""
+    tally, decision = journey.tally, journey.decision
+    journey.ending = tally.ending(otherwise=journey.ending)
+    if tally.failed is not None and not journey.detail:
+        journey.detail = tally.failed.code
+    if decision is None:
+        _record(gateway, journey, None)
+        return
+    facts = journey.request.facts
+    result = Result(
+        usage=tally.usage,
+        ending=journey.ending,
+        conversation_bytes=facts.conversation_bytes,
+        input_bytes=facts.input_bytes,
+        sent=journey.sent,
+        began=tally.began,
+        client_changed=tally.client_changed,
+    )
+
+    def change(entry: Entry) -> tuple[Entry, Settled]:
+        return settle(entry, result, gateway.now_ms(), gateway.policy)
+
+    settled = await gateway.store.apply(journey.key, change)
+    outcome = Outcome.EXCUSED if settled.excused else decision.outcome
+    told_at_admission = outcome in {Outcome.OBSERVED, Outcome.RECOVERED}
+    reason = decision.reason if told_at_admission else settled.reason
+    _record(gateway, journey, _guard_record(journey, outcome, reason, settled.count))
+
+
+def _scope(request: InferenceRequest, caller: Caller, binding: Binding) -> Scope:
+    facts = request.facts
+    return Scope(MODES[facts.request_class], caller.tenant, binding.name, binding.model, facts.caller)
+
+
+def _guard_record(journey: Journey, outcome: Outcome, reason: Reason, count: int) -> GuardRecord:
+    mode = MODES[journey.request.facts.request_class]
+    return GuardRecord(journey.key, mode.value, outcome.value, reason.value, count)
+
+
+def _record(gateway: Gateway, journey: Journey, guard: GuardRecord | None) -> None:
+    record = Record(
+        request_id=journey.caller.request_id,
+        at_s=time.time(),
+        path=journey.caller.path,
+        status=journey.caller.status,
+        ending="stopped" if journey.detail.startswith("stopped") else journey.ending.value,
+        duration_ms=round((time.monotonic() - journey.started_s) * 1000),
+        provider=journey.binding.name,
+        model=journey.binding.model,
+        usage=journey.tally.usage,
+        detail=journey.detail,
+        guard=guard,
+    )
+    for observer in gateway.observers:
+        observer(record)

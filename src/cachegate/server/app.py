@@ -1,0 +1,161 @@
+"""The routes, and the life of the server: open, serve, drain, close."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from cachegate import __version__
+from cachegate.config import Config
+from cachegate.errors import ErrorKind, GatewayError
+from cachegate.observe.diagnostics import Diagnostics
+from cachegate.road import CallerLeft, Gateway, reply
+from cachegate.server.auth import Access
+from cachegate.server.exchange import Exchange, Lifecycle
+from cachegate.server.inference import Inference, headers_of, refuse
+from cachegate.wire.body import encode
+from cachegate.wire.facts import Sender
+from cachegate.wire.model_list import asker, model_list
+from cachegate.wire.protocols import PATHS
+
+HEADER_BYTES_MAX = 32_768
+"""One header; Codex's turn metadata needs some kilobytes."""
+HEADERS_MAX = 100
+IDLE_CONNECTION_S = 75.0
+
+Handler = Callable[[web.BaseRequest, Exchange], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class App:
+    """The gateway as an HTTP server."""
+
+    config: Config
+    gateway: Gateway
+    diagnostics: Diagnostics
+    lifecycle: Lifecycle = field(default_factory=Lifecycle)
+    _runner: web.ServerRunner | None = None
+    _site: web.TCPSite | None = None
+
+    @property
+    def access(self) -> Access:
+        """Who may ask."""
+        config = self.config
+        return Access(
+            clients={client.name: client.key.get_secret_value() for client in config.clients},
+            hosts=frozenset({*(name.lower() for name in config.allowed_hosts), config.address[0].lower()}),
+            origins=frozenset(config.allowed_origins),
+        )
+
+    async def open(self) -> tuple[str, int]:
+        """Listen, and return the address. Raises OSError when it is taken."""
+        routes = Routes(self, self.access)
+        server = web.Server(
+            routes.handle,
+            handler_cancellation=True,
+            access_log=None,
+            auto_decompress=False,
+            max_line_size=HEADER_BYTES_MAX,
+            max_field_size=HEADER_BYTES_MAX,
+            max_headers=HEADERS_MAX,
+            keepalive_timeout=IDLE_CONNECTION_S,
+        )
+        self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=1.0)
+        await self._runner.setup()
+        host, port = self.config.address
+        self._site = web.TCPSite(self._runner, host, port, backlog=1024)
+        await self._site.start()
+        bound = self._runner.addresses[0]
+        return str(bound[0]), int(bound[1])
+
+    async def drain(self, drain_s: float, hurry: asyncio.Event) -> None:
+        """Take no new connections and wait for running answers: for `drain_s` seconds, or until `hurry` is set."""
+        self.lifecycle.stopping = True
+        if self._site is not None:
+            await self._site.stop()
+        hurried = asyncio.ensure_future(hurry.wait())
+        try:
+            async with asyncio.timeout(drain_s):
+                while self.lifecycle.running and not hurry.is_set():
+                    await asyncio.wait({hurried, *self.lifecycle.running}, return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            return
+        finally:
+            hurried.cancel()
+
+    async def close(self) -> None:
+        """End what still runs as a shutdown, and release every socket."""
+        running = tuple(self.lifecycle.running)
+        self.lifecycle.cut()
+        if running:
+            await asyncio.wait(running, timeout=self.config.limits.send_stall_seconds)
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+
+class Routes:
+    """From method and path to a handler; the match is exact, so no spelling of a path reaches anything by surprise."""
+
+    def __init__(self, app: App, access: Access) -> None:
+        self._app = app
+        self._access = access
+        self._inference = Inference(app.gateway, access, app.lifecycle, app.config.limits)
+        self._gets: dict[str, Handler] = {
+            "/": self._root,
+            "/health": self._health,
+            "/v1/models": self._models,
+            "/diagnostics/recent": self._recent,
+        }
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request of any kind."""
+        if request.path in PATHS and request.method != "HEAD":
+            return await self._inference.serve(request)
+        exchange = Exchange(request, self._app.lifecycle, self._app.config.limits.send_stall_seconds)
+        try:
+            await self._dispatch(request, exchange)
+        except GatewayError as error:
+            await refuse(exchange, asker(Sender.of(headers_of(request))), error)
+        except CallerLeft:
+            exchange.abort()
+        return exchange.response
+
+    async def _dispatch(self, request: web.BaseRequest, exchange: Exchange) -> None:
+        if request.method == "HEAD":
+            await exchange.begin(200, ())
+            await exchange.end()
+            return
+        handler = self._gets.get(request.path)
+        if handler is None:
+            known = ", ".join((*PATHS, *self._gets))
+            raise GatewayError(f"There is nothing at {request.path[:200]!r}. Paths here: {known}.", ErrorKind.NOT_FOUND)
+        if request.method != "GET":
+            raise GatewayError(f"{request.path} takes GET only, not {request.method[:16]}.", ErrorKind.METHOD)
+        await handler(request, exchange)
+
+    async def _root(self, request: web.BaseRequest, exchange: Exchange) -> None:
+        del request
+        await reply(exchange, 200, encode({"name": "cachegate", "version": __version__, "paths": list(PATHS)}))
+
+    async def _health(self, request: web.BaseRequest, exchange: Exchange) -> None:
+        del request
+        lifecycle = self._app.lifecycle
+        body = {
+            "status": "draining" if lifecycle.stopping else "ok",
+            "version": __version__,
+            "inFlight": len(lifecycle.running),
+        }
+        await reply(exchange, 503 if lifecycle.stopping else 200, encode(body))
+
+    async def _models(self, request: web.BaseRequest, exchange: Exchange) -> None:
+        _, headers = self._access.admit(headers_of(request))
+        routes = self._app.gateway.routes
+        models = {name: target.partition("/")[0] for name, target in routes.models.items() if "*" not in name}
+        for name, bound in routes.providers.items():
+            models.update({f"{name}/{model}": name for model in bound.provider.models()})
+        await reply(exchange, 200, model_list(asker(Sender.of(headers)), models))
+
+    async def _recent(self, request: web.BaseRequest, exchange: Exchange) -> None:
+        self._access.admit_admin(headers_of(request), request.remote or "")
+        await reply(exchange, 200, encode({"records": self._app.diagnostics.recent()}))

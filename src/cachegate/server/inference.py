@@ -1,0 +1,113 @@
+"""The paths that reach a provider: read the request, then hand it to the road."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from cachegate.config import LimitsConfig
+from cachegate.errors import HTTP_STATUS, BadInput, ErrorKind, GatewayError, Unavailable
+from cachegate.guard.usage import Usage
+from cachegate.observe.record import Record
+from cachegate.providers.headers import Headers
+from cachegate.road import CallerLeft, Gateway, reply, serve_one
+from cachegate.server.auth import Access
+from cachegate.server.exchange import Exchange, Lifecycle
+from cachegate.server.limits import decode_body, read_body
+from cachegate.wire.facts import InferenceRequest, Protocol
+from cachegate.wire.parse import Received, parse
+from cachegate.wire.protocols import DIALECTS, PATHS
+
+_ERROR_HEADERS: dict[ErrorKind, Headers] = {
+    ErrorKind.METHOD: (("allow", "POST"),),
+    ErrorKind.UPGRADE: (("upgrade", "HTTP/1.1"), ("connection", "close")),
+    ErrorKind.UNAVAILABLE: (("retry-after", "1"),),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """Serves the inference paths."""
+
+    gateway: Gateway
+    access: Access
+    lifecycle: Lifecycle
+    limits: LimitsConfig
+
+    async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request on a path of `PATHS`; whatever happens, the answer has the protocol's shape."""
+        protocol, _ = PATHS[request.path]
+        exchange = Exchange(request, self.lifecycle, self.limits.send_stall_seconds)
+        task = asyncio.current_task()
+        started_s = time.monotonic()
+        if task is not None:
+            self.lifecycle.running.add(task)
+        try:
+            await serve_one(self.gateway, await self._receive(request, exchange), exchange)
+        except GatewayError as error:
+            await refuse(exchange, protocol, error)
+            self._note(exchange, error, started_s)
+        except CallerLeft:
+            exchange.abort()
+        finally:
+            if task is not None:
+                self.lifecycle.running.discard(task)
+        return exchange.response
+
+    async def _receive(self, request: web.BaseRequest, exchange: Exchange) -> InferenceRequest:
+        """Read a request up to where the road begins."""
+        if len(self.lifecycle.running) > self.limits.in_flight_max:
+            raise Unavailable(f"The gateway runs {self.limits.in_flight_max} requests already. Try again in a moment.")
+        exchange.tenant, headers = self.access.admit(headers_of(request))
+        _check_method(request)
+        protocol, operation = PATHS[request.path]
+        try:
+            wire_body = await read_body(request.content, self.limits.body_bytes_max, self.limits.body_seconds)
+        except (ConnectionError, web.RequestPayloadError):
+            raise CallerLeft from None
+        encoding = request.headers.get("content-encoding", "")
+        body = await decode_body(wire_body, encoding, self.limits.body_bytes_max)
+        return parse(Received(protocol, operation, headers, request.query_string, body, wire_body))
+
+    def _note(self, exchange: Exchange, error: GatewayError, started_s: float) -> None:
+        """Record a request that never reached the road."""
+        record = Record(
+            request_id=exchange.request_id,
+            at_s=time.time(),
+            path=exchange.path,
+            status=exchange.status,
+            ending="rejected",
+            duration_ms=round((time.monotonic() - started_s) * 1000),
+            provider="",
+            model="",
+            usage=Usage(),
+            detail=error.kind.value,
+        )
+        for observer in self.gateway.observers:
+            observer(record)
+
+
+def headers_of(request: web.BaseRequest) -> Headers:
+    """Return the headers as sent, in order. Raises BadInput for a value that is no text."""
+    try:
+        return tuple((name.decode("ascii"), value.decode("utf-8")) for name, value in request.raw_headers)
+    except UnicodeDecodeError:
+        raise BadInput("A header holds bytes that are no UTF-8. Send header values as text.") from None
+
+
+async def refuse(exchange: Exchange, protocol: Protocol, error: GatewayError) -> None:
+    """Answer with an error in the protocol's shape."""
+    body = DIALECTS[protocol].error_body(error.kind, error.message, exchange.request_id)
+    extra = _ERROR_HEADERS.get(error.kind, ())
+    await reply(exchange, HTTP_STATUS[error.kind], body, extra)
+
+
+def _check_method(request: web.BaseRequest) -> None:
+    """Refuse everything but POST. An upgrade gets 426: the one status after which Codex falls back in silence."""
+    if "upgrade" in request.headers:
+        raise GatewayError(
+            "WebSocket inference is not supported here. Send the request as an HTTP POST.", ErrorKind.UPGRADE
+        )
+    if request.method != "POST":
+        raise GatewayError(f"{request.path} takes POST only, not {request.method}.", ErrorKind.METHOD)

@@ -1,0 +1,40 @@
+"""Entries in this process: forgotten at its end (R20)."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from cachegate.guard.budget import Entry
+from cachegate.stores.base import Answer
+
+
+class MemoryStore:
+    """At most `entries_max` entries, least recently used first to go, never one with a request in flight."""
+
+    def __init__(self, entries_max: int) -> None:
+        self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._entries_max = entries_max
+
+    async def apply(self, key: str, change: Callable[[Entry], tuple[Entry, Answer]]) -> Answer:
+        """See `Store.apply`. Nothing is awaited between the read and the write, so it is atomic."""
+        entry, answer = change(self._entries.get(key, Entry()))
+        self._entries[key] = entry
+        self._entries.move_to_end(key)
+        if len(self._entries) > self._entries_max:
+            self._evict()
+        return answer
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+    @property
+    def in_flight(self) -> int:
+        """Requests in flight over all entries; 0 when the gateway is at rest."""
+        return sum(entry.in_flight for entry in self._entries.values())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _evict(self) -> None:
+        idle = next((key for key, entry in self._entries.items() if entry.in_flight == 0), None)
+        if idle is not None:
+            del self._entries[idle]

@@ -1,0 +1,112 @@
+"""The top level of a JSON body: every field a raw slice, nothing below it decoded until somebody asks.
+
+A 4 MB conversation is relayed, not understood: decoding it into objects would cost more than all the rest.
+"""
+
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from cachegate.errors import BadInput
+
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
+_ANY = msgspec.json.Decoder()
+
+_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)", re.DOTALL)
+_KEY = re.compile(rb'[\s,{]*"(?:[^"\\]|\\.)*"\s*:\s*', re.DOTALL)
+_END = re.compile(rb"\s*\{?\s*\}\s*")
+_COMPARED_BYTES = 4_096
+"""Values up to here are compared in full when their place is looked up; a longer one is known by its length."""
+
+_T = TypeVar("_T")
+
+
+class JsonObject:
+    """The fields of a body. Raises BadInput, naming what is wrong, unless `body` is one JSON object."""
+
+    __slots__ = ("_fields", "spans")
+
+    def __init__(self, body: bytes) -> None:
+        text, self._fields = _lenient(_OBJECT.decode, body)
+        self.spans = _spans(text, self._fields)
+
+    def raw(self, name: str) -> bytes:
+        """Return the field as it stands in the body; empty when absent or null."""
+        value = bytes(self._fields.get(name, b""))
+        return b"" if value == b"null" else value
+
+    def size(self, name: str) -> int:
+        """Return the bytes the field takes in the body; 0 when absent."""
+        start, end = self.spans.get(name, (0, 0))
+        return end - start
+
+    def value(self, name: str) -> object:
+        """Return the field decoded; None when absent, null or not decodable."""
+        return decode(self.raw(name))
+
+    def text(self, name: str) -> str | None:
+        """Return the field if it is a string."""
+        value = self.value(name) if self.raw(name)[:1] == b'"' else None
+        return value if isinstance(value, str) else None
+
+    def items(self, name: str) -> list[msgspec.Raw]:
+        """Return the raw items of an array; empty when the field is none."""
+        raw = self._fields.get(name)
+        if raw is None or bytes(memoryview(raw)[:1]) != b"[":
+            return []
+        return _ARRAY.decode(raw)
+
+
+def decode(raw: bytes) -> object:
+    """Return the JSON value of `raw`, or None when it is empty or no JSON: unknown, never a guess."""
+    if not raw:
+        return None
+    try:
+        return _ANY.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def encode(value: object) -> bytes:
+    """Return compact JSON."""
+    return msgspec.json.encode(value)
+
+
+def _lenient(parse: Callable[[bytes], _T], text: bytes) -> tuple[bytes, _T]:
+    """Parse, accepting the lone surrogates that JavaScript clients write when they cut a string in an emoji.
+
+    They are replaced by an escape of the same length, for reading only: sizes and offsets stay true.
+    """
+    try:
+        return text, parse(text)
+    except RecursionError:
+        raise BadInput("The request body is nested too deeply to be read. Send a flatter JSON object.") from None
+    except msgspec.ValidationError:
+        raise BadInput("The request body is JSON, but not an object. Send one JSON object.") from None
+    except msgspec.DecodeError as error:
+        mended = _ESCAPE.sub(lambda m: rb"\ufffd" if m.group(1) else m.group(0), text)
+        if mended == text:
+            raise BadInput(f"The request body is not valid JSON: {error}.") from None
+    try:
+        return mended, parse(mended)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadInput(f"The request body is not valid JSON: {error}.") from None
+
+
+def _spans(text: bytes, fields: dict[str, msgspec.Raw]) -> dict[str, tuple[int, int]]:
+    """Locate each field's value in the body. A repeated key could make the provider read another value than we do."""
+    spans: dict[str, tuple[int, int]] = {}
+    at = 0
+    for name, raw in fields.items():
+        match = _KEY.match(text, at)
+        start = match.end() if match else at
+        at = start + len(memoryview(raw))
+        if at - start <= _COMPARED_BYTES and text[start:at] != bytes(raw):
+            break
+        spans[name] = (start, at)
+    if len(spans) < len(fields) or _END.fullmatch(text, at) is None:
+        raise BadInput("The request body holds a field twice. Send each top-level field once.")
+    return spans

@@ -1,0 +1,1 @@
+"""The Anthropic Messages protocol. Pure, like all of `wire/`."""

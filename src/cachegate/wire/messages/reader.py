@@ -1,0 +1,77 @@
+"""What an upstream's Messages answer says about usage, refusals and its end."""
+
+from cachegate.errors import ErrorKind
+from cachegate.wire.body import decode
+from cachegate.wire.messages.errors import KEEPALIVE, terminal_error
+from cachegate.wire.seen import Failed, Finished, Refusal, Seen
+from cachegate.wire.sse import SseEvent
+from cachegate.wire.usage_readings import Fields, anthropic, fields, known
+
+_READ = frozenset({b"message_start", b"message_delta", b"message_stop", b"error", b""})
+_POLICY_WORDS = "content filtering policy"
+"""Anthropic's words in the 400 that is a refusal and no mistake of the request."""
+_FIRST_ERROR_STATUS = 400
+
+
+class MessagesReader:
+    """Reads one answer. Counts are cumulative: the last known value of each field holds."""
+
+    __slots__ = ("_usage", "finished", "terminal")
+
+    keepalive = KEEPALIVE
+
+    def __init__(self) -> None:
+        self._usage: Fields = {}
+        self.finished = False
+        """The protocol's own end of a successful answer was seen."""
+        self.terminal = False
+        """Nothing more has to be said on this stream, successful or not."""
+
+    def read(self, event: SseEvent) -> tuple[Seen, ...]:
+        """Return what one event of the stream says."""
+        if event.name not in _READ:
+            return ()
+        data = fields(decode(event.data))
+        match data.get("type"):
+            case "message_start":
+                return self._measured(fields(data.get("message")).get("usage"))
+            case "message_delta":
+                return (*self._measured(data.get("usage")), *_refusal(fields(data.get("delta"))))
+            case "message_stop":
+                self.finished = self.terminal = True
+                return (Finished(),)
+            case "error":
+                self.terminal = True
+                return (Failed(_error_type(data)),)
+        return ()
+
+    def read_body(self, status: int, body: bytes) -> tuple[Seen, ...]:
+        """Return what a whole, unstreamed answer says."""
+        data = fields(decode(body))
+        if status >= _FIRST_ERROR_STATUS:
+            refused = (Refusal(),) if _POLICY_WORDS in str(fields(data.get("error")).get("message")).lower() else ()
+            return (*refused, Failed(_error_type(data)))
+        if not data:
+            return (Failed("not_json"),)
+        self.finished = self.terminal = True
+        return (*self._measured(data.get("usage")), *_refusal(data), Finished())
+
+    def terminal_error(self, kind: ErrorKind, message: str) -> bytes:
+        """Return the event that ends this stream as failed."""
+        self.terminal = True
+        return terminal_error(kind, message)
+
+    def _measured(self, usage: object) -> tuple[Seen, ...]:
+        if not isinstance(usage, dict):
+            return ()
+        self._usage = known(usage, self._usage)
+        return (anthropic(self._usage),)
+
+
+def _refusal(message: Fields) -> tuple[Seen, ...]:
+    return (Refusal(),) if message.get("stop_reason") == "refusal" else ()
+
+
+def _error_type(data: Fields) -> str:
+    kind = fields(data.get("error")).get("type")
+    return kind if isinstance(kind, str) else "unknown"
