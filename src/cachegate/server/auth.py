@@ -18,7 +18,7 @@ _KEY_HEADERS = (GATEWAY_KEY_HEADER, "authorization", "x-api-key")
 
 
 def _digest(key: str) -> bytes:
-    return blake3(key.encode("utf-8", "surrogateescape")).digest()
+    return blake3(key.encode("utf-8", "surrogatepass")).digest()
 
 
 @dataclass(frozen=True, slots=True)

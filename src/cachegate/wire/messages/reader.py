@@ -10,7 +10,8 @@ from cachegate.wire.usage_readings import Fields, anthropic, fields, known
 _READ = frozenset({b"message_start", b"message_delta", b"message_stop", b"error", b""})
 _POLICY_WORDS = "content filtering policy"
 """Anthropic's words in the 400 that is a refusal and no mistake of the request."""
-_FIRST_ERROR_STATUS = 400
+_FIRST_ERROR_STATUS = 300
+"""A redirect is no answer either: none is followed."""
 
 
 class MessagesReader:
@@ -47,11 +48,12 @@ class MessagesReader:
 
     def read_body(self, status: int, body: bytes) -> tuple[Seen, ...]:
         """Return what a whole, unstreamed answer says."""
-        data = fields(decode(body))
+        value = decode(body)
+        data = fields(value)
         if status >= _FIRST_ERROR_STATUS:
             refused = (Refusal(),) if _POLICY_WORDS in str(fields(data.get("error")).get("message")).lower() else ()
             return (*refused, Failed(_error_type(data)))
-        if not data:
+        if not isinstance(value, dict):
             return (Failed("not_json"),)
         self.finished = self.terminal = True
         return (*self._measured(data.get("usage")), *_refusal(data), Finished())

@@ -17,7 +17,8 @@ _READ = frozenset(
     {b"response.created", b"response.refusal.delta", b"response.refusal.done", b"response.completed",
      b"response.incomplete", b"response.failed", b"error", b""}
 )  # fmt: skip
-_FIRST_ERROR_STATUS = 400
+_FIRST_ERROR_STATUS = 300
+"""A redirect is no answer either: none is followed."""
 _KEPT = ("id", "created_at", "model", "output", "metadata", "parallel_tool_calls", "tool_choice", "tools")
 """Fields of the response object that a strict client needs again in a terminal event."""
 
@@ -62,10 +63,11 @@ class ResponsesReader:
 
     def read_body(self, status: int, body: bytes) -> tuple[Seen, ...]:
         """Return what a whole, unstreamed answer says."""
-        data = fields(decode(body))
+        value = decode(body)
+        data = fields(value)
         if status >= _FIRST_ERROR_STATUS:
             return _failure(data, {})
-        if not data:
+        if not isinstance(value, dict):
             return (Failed("not_json"),)
         self.terminal = True
         if data.get("status") == "failed":
