@@ -200,14 +200,9 @@ def _fetch(url: str, key: str | None) -> bytes | None:
 def _load(path: Path | None, listen: str | None) -> Loaded:
     """Load the configuration, print its warnings, and end the program when it is wrong."""
     try:
-        loaded = load(find(path, os.environ))
-        if listen is not None:
-            changed = {**loaded.config.model_dump(by_alias=True), "listen": listen}
-            loaded = Loaded(Config.model_validate(changed), loaded.source, loaded.warnings)
+        loaded = load(find(path, os.environ), os.environ, {} if listen is None else {"listen": listen})
     except ConfigError as error:
         _fail(str(error))
-    except ValueError as error:
-        _fail(f"--listen {listen}: {error}")
     for warning in loaded.warnings:
         print(f"Warning: {warning}", file=sys.stderr)
     return loaded

@@ -61,6 +61,7 @@ class SyntheticProviderConfig(_Section):
     """The embedded provider with a simulated prompt cache."""
 
     kind: Literal["synthetic"]
+    """The embedded provider."""
     minimum_tokens: int = Field(default=1_024, ge=1)
     """A shorter prefix is not cached."""
     lifetime_seconds: float = Field(default=300.0, gt=0)
@@ -130,6 +131,7 @@ class ClientConfig(_Section):
     """Somebody who may use the gateway."""
 
     name: str = Field(min_length=1, max_length=64)
+    """Whose key it is; part of what separates one client's budgets from another's."""
     key: SecretStr
     """Sent as `x-cachegate-key`, as a Bearer token or as `x-api-key`."""
 
@@ -193,10 +195,13 @@ class Loaded:
     warnings: tuple[str, ...]
 
 
+_HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\]")
+
+
 def parse_listen(text: str) -> tuple[str, int]:
     """Return host and port. Raises ValueError for anything but `host:port`."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65_535:  # noqa: PLR2004 -- the highest port
+    if not _HOST.fullmatch(host) or not port.isdigit() or int(port) > 65_535:  # noqa: PLR2004 -- the highest port
         raise ValueError("must be host:port, such as 127.0.0.1:4283")
     return host.strip("[]"), int(port)
 
@@ -212,19 +217,30 @@ def find(explicit: Path | None, environ: Mapping[str, str]) -> Path | None:
     return usual if usual.is_file() else None
 
 
-def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> Loaded:
-    """Read and check a configuration, or the defaults. Raises ConfigError with every problem found."""
+def load(
+    path: Path | None, environ: Mapping[str, str] = os.environ, given: Mapping[str, object] | None = None
+) -> Loaded:
+    """Read and check a configuration, or the defaults. Raises ConfigError with every problem found.
+
+    `given` holds top-level keys from the command line; they go before the file's.
+    """
     if path is None:
-        return Loaded(Config(), DEFAULT_SOURCE, ())
+        return parse("", DEFAULT_SOURCE, environ, given=given)
     source = str(path)
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(source, (f"cannot be read: {error}. Name a readable YAML file with --config.",)) from None
-    return parse(text, source, environ, _exposure(path, text))
+    return parse(text, source, environ, _exposure(path, text), given)
 
 
-def parse(text: str, source: str, environ: Mapping[str, str], warnings: tuple[str, ...] = ()) -> Loaded:
+def parse(
+    text: str,
+    source: str,
+    environ: Mapping[str, str],
+    warnings: tuple[str, ...] = (),
+    given: Mapping[str, object] | None = None,
+) -> Loaded:
     """Check the text of a configuration. Raises ConfigError with every problem found."""
     try:
         tree = yaml.load(text, _StrictLoader) or {}  # noqa: S506 -- a SafeLoader that also refuses repeated keys
@@ -233,13 +249,15 @@ def parse(text: str, source: str, environ: Mapping[str, str], warnings: tuple[st
     if not isinstance(tree, dict):
         raise ConfigError(source, ("must be a mapping of keys, such as `listen: 127.0.0.1:4283`",))
     problems: list[str] = []
-    expanded = _expanded(tree, environ, "", problems)
+    expanded = _expanded({**tree, **(given or {})}, environ, "", problems)
     config: Config | None = None
     try:
         config = Config.model_validate(expanded)
     except ValidationError as error:
         details = error.errors()
-        problems.extend(_words(detail) for detail in details)
+        unresolved = {problem.partition(":")[0] for problem in problems}
+        words = (_words(detail) for detail in details)
+        problems.extend(problem for problem in words if problem.partition(":")[0] not in unresolved)
         sound = _without(expanded, details)
         with contextlib.suppress(ValidationError):
             problems.extend(_inconsistencies(Config.model_validate(sound), expanded))
@@ -375,9 +393,13 @@ def _self_hosted(name: str, provider: HttpProviderConfig) -> list[str]:
     return []
 
 
+_WRITTEN_KEY = re.compile(r"(?:^|[\s{,])(?:apiKey|key)\s*:\s*(?![\"']?\$\{)\S", re.MULTILINE)
+"""A key that stands in the file itself and does not come from the environment."""
+
+
 def _exposure(path: Path, text: str) -> tuple[str, ...]:
     """Warn when a file with keys in it can be read by others."""
-    secrets = re.search(r"^\s*(?:-\s*\{?.*)?\b(?:apiKey|key)\s*:\s*(?!\s*[\"']?\$\{)\S", text, re.MULTILINE)
+    secrets = _WRITTEN_KEY.search(text)
     if os.name == "posix" and secrets and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         return (f"{path} holds keys and can be read by others. Run: chmod 600 {path}",)
     return ()

@@ -72,7 +72,7 @@ TOKEN_COUNT = "POST /v1/messages/count_tokens"
 
 @dataclass(frozen=True, slots=True)
 class ClaudeTurn:
-    """How a turn ended: `text` is what a person reads, the answer or the error."""
+    """How a turn ended: `text` is what a person reads, the answer or the error (nothing after Esc)."""
 
     failed: bool
     text: str
@@ -84,21 +84,32 @@ class ClaudeSession:
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
+        self._since = 0
 
     async def turn(self, text: str) -> ClaudeTurn:
-        since = len(self._conversation.heard)
         await self.begin_turn(text)
-        result = await self._conversation.hear(lambda event: event["type"] == "result", since)
-        return ClaudeTurn(result["is_error"], result["result"], result["session_id"])
+        return await self._turn_end()
+
+    async def interrupt(self) -> ClaudeTurn:
+        """Stop the running turn, as Esc does."""
+        stop = {"type": "control_request", "request_id": "interrupt", "request": {"subtype": "interrupt"}}
+        await self._conversation.say(stop)
+        return await self._turn_end()
+
+    async def _turn_end(self) -> ClaudeTurn:
+        result = await self._conversation.hear(lambda event: event["type"] == "result", self._since)
+        return ClaudeTurn(result["is_error"], result.get("result", ""), result["session_id"])
 
     async def begin_turn(self, text: str) -> None:
+        self._since = len(self._conversation.heard)
         content = [{"type": "text", "text": text}]
         await self._conversation.say({"type": "user", "message": {"role": "user", "content": content}})
 
     async def see_first_text(self) -> None:
         """Wait until a part of an answer has reached the client."""
         await self._conversation.hear(
-            lambda event: event["type"] == "stream_event" and event["event"]["type"] == "content_block_delta"
+            lambda event: event["type"] == "stream_event" and event["event"]["type"] == "content_block_delta",
+            self._since,
         )
 
     def system_events(self) -> list[JsonObject]:

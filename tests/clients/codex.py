@@ -10,12 +10,34 @@ from typing import Any, Self
 from clients.cold_upstream import Received
 from clients.real_clients import ClientHome, Command, Conversation, Finished, JsonObject, run_to_end
 
-_CONFIG = """\
+_COMMON = """\
 model = "gpt-5.5"
-model_provider = "gateway"
 approval_policy = "never"
 sandbox_mode = "danger-full-access"
 check_for_update_on_startup = false
+analytics.enabled = false
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CodexSetup:
+    """One way to lead Codex to a gateway, as people write it in its configuration."""
+
+    name: str
+    config: str
+    tries_websocket: bool
+
+    def __str__(self) -> str:
+        return self.name
+
+
+BUILT_IN = CodexSetup("built-in", 'openai_base_url = "{gateway_url}/v1"\n', tries_websocket=True)
+"""The vendor's own provider, moved to another address. It compacts by a request only that vendor answers."""
+
+CUSTOM = CodexSetup(
+    "custom",
+    """\
+model_provider = "gateway"
 
 [model_providers.gateway]
 name = "gateway"
@@ -23,12 +45,12 @@ base_url = "{gateway_url}/v1"
 wire_api = "responses"
 requires_openai_auth = false
 env_key = "GATEWAY_KEY"
-supports_websockets = {supports_websockets}
+""",
+    tries_websocket=False,
+)
+"""A provider of the person's own. Codex compacts through it by an ordinary request that asks for a summary."""
 
-[analytics]
-enabled = false
-"""
-"""The provider must not be named "OpenAI": Codex would then let it compact, in a form only that vendor speaks."""
+CUSTOM_WITH_WEBSOCKET = CodexSetup("custom-ws", f"{CUSTOM.config}supports_websockets = true\n", tries_websocket=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +61,10 @@ class Codex:
     home: ClientHome
 
     @classmethod
-    def install(cls, binary: Path, home: Path, gateway_url: str, *, supports_websockets: bool = False) -> Self:
-        config = _CONFIG.format(gateway_url=gateway_url, supports_websockets=str(supports_websockets).lower())
+    def install(cls, binary: Path, home: Path, gateway_url: str, setup: CodexSetup = CUSTOM) -> Self:
         codex = cls(binary, ClientHome.create(home))
-        (home / "config.toml").write_text(config)
+        (home / "config.toml").write_text(_COMMON + setup.config.format(gateway_url=gateway_url))
+        (home / "auth.json").write_text(json.dumps({"OPENAI_API_KEY": "dummy-key"}))
         return codex
 
     async def exec(self, prompt: str) -> Finished:
@@ -87,6 +109,7 @@ class CodexThread:
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
         self._calls = 0
+        self._since = 0
         self.id = ""
 
     async def begin(self, project: Path, resumed_id: str | None) -> None:
@@ -101,28 +124,29 @@ class CodexThread:
 
     async def turn(self, text: str) -> CodexTurn:
         """Send one message and wait for the end of the turn."""
-        since = len(self._conversation.heard)
         await self.begin_turn(text)
-        return await self._turn_end(since)
+        return await self.turn_end()
 
     async def compact(self) -> CodexTurn:
         """Let the person ask for a compaction, and wait for its end."""
-        since = len(self._conversation.heard)
+        self._since = len(self._conversation.heard)
         await self._call("thread/compact/start", {"threadId": self.id})
-        return await self._turn_end(since)
+        return await self.turn_end()
 
-    async def _turn_end(self, since: int) -> CodexTurn:
-        ended = await self._conversation.hear(_is_notice("turn/completed"), since)
-        items = [notice["params"]["item"] for notice in self.notices("item/completed", since)]
+    async def turn_end(self) -> CodexTurn:
+        ended = await self._conversation.hear(_is_notice("turn/completed"), self._since)
+        items = [notice["params"]["item"] for notice in self.notices("item/completed", self._since)]
         answer = "".join(item["text"] for item in items if item["type"] == "agentMessage")
         return CodexTurn(ended["params"]["turn"]["status"], answer, ended["params"]["turn"]["error"])
 
     async def begin_turn(self, text: str) -> None:
+        """Send one message; during a turn it is a follow-up, for which Codex cancels the request it waits for."""
+        self._since = len(self._conversation.heard)
         await self._call("turn/start", {"threadId": self.id, "input": [{"type": "text", "text": text}]})
 
     async def see_first_text(self) -> None:
         """Wait until a part of an answer is on the person's screen."""
-        await self._conversation.hear(_is_notice("item/agentMessage/delta"))
+        await self._conversation.hear(_is_notice("item/agentMessage/delta"), self._since)
 
     def notices(self, method: str, since: int = 0) -> list[JsonObject]:
         return [message for message in self._conversation.heard[since:] if _is_notice(method)(message)]

@@ -14,6 +14,7 @@ from clients.provider_replies import (
     JsonObject,
     ReportedUsage,
     ScriptedStream,
+    compaction_stream,
     messages_reply,
     messages_stream,
     responses_reply,
@@ -123,7 +124,9 @@ class ColdUpstream:
         return await self._answer(request, messages_stream, messages_reply)
 
     async def _answer_responses(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, responses_stream, responses_reply)
+        asked = request[_RECEIVED].fields["input"]
+        compacts = isinstance(asked, list) and asked[-1].get("type") == "compaction_trigger"
+        return await self._answer(request, compaction_stream if compacts else responses_stream, responses_reply)
 
     async def _answer(self, request: web.Request, stream: StreamWriter, whole: ReplyWriter) -> web.StreamResponse:
         received = request[_RECEIVED]

@@ -95,6 +95,54 @@ def messages_stream(text: str, usage: ReportedUsage, model: str) -> ScriptedStre
 
 
 def responses_reply(text: str, usage: ReportedUsage, model: str) -> JsonObject:
+    return _response([_message(text)], usage, model)
+
+
+def responses_stream(text: str, usage: ReportedUsage, model: str) -> ScriptedStream:
+    item = _message(text)
+    first, rest = _halves(text)
+    to_item = {"output_index": 0, "item_id": item["id"]}
+    to_part = {**to_item, "content_index": 0}
+    begun = {**item, "status": "in_progress", "content": []}
+    return _responses_stream(
+        _response([item], usage, model),
+        opening=[
+            {"type": "response.output_item.added", "output_index": 0, "item": begun},
+            {"type": "response.content_part.added", **to_part, "part": _output_text("")},
+            {"type": "response.output_text.delta", **to_part, "delta": first, "logprobs": []},
+        ],
+        ending=[
+            {"type": "response.output_text.delta", **to_part, "delta": rest, "logprobs": []},
+            {"type": "response.output_text.done", **to_part, "text": text, "logprobs": []},
+            {"type": "response.content_part.done", **to_part, "part": _output_text(text)},
+            {"type": "response.output_item.done", "output_index": 0, "item": item},
+        ],
+    )
+
+
+def compaction_stream(text: str, usage: ReportedUsage, model: str) -> ScriptedStream:
+    """The reply to a `compaction_trigger`: one sealed item, which only the provider can open later."""
+    item = {"id": _new_id("cmp"), "type": "compaction", "encrypted_content": text}
+    added: JsonObject = {"type": "response.output_item.added", "output_index": 0, "item": item}
+    done: JsonObject = {"type": "response.output_item.done", "output_index": 0, "item": item}
+    return _responses_stream(_response([item], usage, model), opening=[added], ending=[done])
+
+
+def _responses_stream(whole: JsonObject, opening: list[JsonObject], ending: list[JsonObject]) -> ScriptedStream:
+    begun = {**whole, "status": "in_progress", "completed_at": None, "output": [], "usage": None}
+    events: list[JsonObject] = [
+        {"type": "response.created", "response": begun},
+        {"type": "response.in_progress", "response": begun},
+        *opening,
+        *ending,
+        {"type": "response.completed", "response": whole},
+    ]
+    numbered = tuple({**event, "sequence_number": number} for number, event in enumerate(events))
+    middle = 2 + len(opening)
+    return ScriptedStream(numbered[:middle], numbered[middle:])
+
+
+def _response(output: list[JsonObject], usage: ReportedUsage, model: str) -> JsonObject:
     return {
         "id": _new_id("resp"),
         "object": "response",
@@ -108,15 +156,7 @@ def responses_reply(text: str, usage: ReportedUsage, model: str) -> JsonObject:
         "max_output_tokens": None,
         "metadata": {},
         "model": model,
-        "output": [
-            {
-                "id": _new_id("msg"),
-                "type": "message",
-                "role": "assistant",
-                "status": "completed",
-                "content": [_output_text(text)],
-            }
-        ],
+        "output": output,
         "parallel_tool_calls": True,
         "previous_response_id": None,
         "reasoning": {"effort": None, "summary": None},
@@ -133,33 +173,9 @@ def responses_reply(text: str, usage: ReportedUsage, model: str) -> JsonObject:
     }
 
 
-def responses_stream(text: str, usage: ReportedUsage, model: str) -> ScriptedStream:
-    whole = responses_reply(text, usage, model)
-    begun = {**whole, "status": "in_progress", "completed_at": None, "output": [], "usage": None}
-    (item,) = whole["output"]
-    first, rest = _halves(text)
-    to_item = {"output_index": 0, "item_id": item["id"]}
-    to_part = {**to_item, "content_index": 0}
-    opening: tuple[JsonObject, ...] = (
-        {"type": "response.created", "response": begun},
-        {"type": "response.in_progress", "response": begun},
-        {
-            "type": "response.output_item.added",
-            "output_index": 0,
-            "item": {**item, "status": "in_progress", "content": []},
-        },
-        {"type": "response.content_part.added", **to_part, "part": _output_text("")},
-        {"type": "response.output_text.delta", **to_part, "delta": first, "logprobs": []},
-    )
-    ending: tuple[JsonObject, ...] = (
-        {"type": "response.output_text.delta", **to_part, "delta": rest, "logprobs": []},
-        {"type": "response.output_text.done", **to_part, "text": text, "logprobs": []},
-        {"type": "response.content_part.done", **to_part, "part": _output_text(text)},
-        {"type": "response.output_item.done", "output_index": 0, "item": item},
-        {"type": "response.completed", "response": whole},
-    )
-    numbered = [{**event, "sequence_number": number} for number, event in enumerate(opening + ending)]
-    return ScriptedStream(tuple(numbered[: len(opening)]), tuple(numbered[len(opening) :]))
+def _message(text: str) -> JsonObject:
+    content = [_output_text(text)]
+    return {"id": _new_id("msg"), "type": "message", "role": "assistant", "status": "completed", "content": content}
 
 
 def _output_text(text: str) -> JsonObject:

@@ -20,7 +20,7 @@ JsonObject = dict[str, Any]
 _MODULES = Path(__file__).with_name("npm") / "node_modules"
 _REFUSING_PROXY = "http://127.0.0.1:1"
 _LINE_BYTES_MAX = 64 * 1024 * 1024
-DEADLINE_S = 60.0
+DEADLINE_S = 30.0
 """How long one step of a client may take. They need one or two seconds; the rest is for a busy machine."""
 _FAREWELL_S = 10.0
 

@@ -84,6 +84,24 @@ async def test_a_stopped_session_recovers_by_a_compaction_its_person_asks_for(
     assert labels == (["main", "main", "compaction", "main"] if labelled else [None] * 4)
 
 
+async def test_interrupted_cold_turns_are_no_misses(claude_program: Path, tmp_path: Path) -> None:
+    replies = iter([Reply(COLD), Reply(COLD, hangs=True), Reply(COLD, hangs=True), Reply(COLD), Reply(WARM)])
+    async with (
+        ColdUpstream(lambda _received: next(replies)) as upstream,
+        gateway_before(upstream, tmp_path) as gateway_url,
+        ClaudeCode.install(claude_program, tmp_path / "home", gateway_url).session() as session,
+    ):
+        turns = [await session.turn("one")]
+        for text in ("two", "no, three"):
+            await session.begin_turn(text)
+            await session.see_first_text()
+            await session.interrupt()
+        turns += [await session.turn(text) for text in ("no, four", "five")]
+
+    assert [(turn.failed, turn.text) for turn in turns] == [(False, f"Answer {n}.") for n in (1, 4, 5)]
+    assert [kind_of(received) for received in upstream.received] == [TURN] * 5
+
+
 async def test_counting_tokens_is_no_inference(claude_program: Path, tmp_path: Path) -> None:
     async with (
         ColdUpstream(always(COLD)) as upstream,

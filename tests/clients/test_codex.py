@@ -5,21 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from clients.codex import COMPACTION, TURN, Codex, kind_of
+from clients.codex import BUILT_IN, COMPACTION, CUSTOM, CUSTOM_WITH_WEBSOCKET, TURN, Codex, CodexSetup, kind_of
 from clients.cold_upstream import ColdUpstream, Received, Reply, always
 from clients.gateway_in_front import gateway_before
 from clients.provider_replies import COLD, WARM, ReportedUsage
 from clients.wiretap import wiretap
 
 pytestmark = pytest.mark.clients
+either_setup = pytest.mark.parametrize("setup", [CUSTOM, BUILT_IN], ids=str)
 
 
-async def test_two_cold_turns_stop_the_thread_for_good(codex_program: Path, tmp_path: Path) -> None:
+@either_setup
+async def test_two_cold_turns_stop_the_thread_for_good(codex_program: Path, tmp_path: Path, setup: CodexSetup) -> None:
     async with (
         ColdUpstream(always(COLD)) as upstream,
         gateway_before(upstream, tmp_path) as gateway_url,
         wiretap(gateway_url) as tap,
-        Codex.install(codex_program, tmp_path / "home", tap.url).thread() as thread,
+        Codex.install(codex_program, tmp_path / "home", tap.url, setup).thread() as thread,
     ):
         turns = [await thread.turn(text) for text in ("one", "two", "three", "four")]
         errors = [notice["params"] for notice in thread.notices("error")]
@@ -27,7 +29,8 @@ async def test_two_cold_turns_stop_the_thread_for_good(codex_program: Path, tmp_
         item_types = thread.item_types()
 
     assert [kind_of(received) for received in upstream.received] == [TURN, TURN]
-    assert tap.requests == ["POST /v1/responses"] * 4, "each turn is one attempt: a stop is not retried"
+    upgrades = ["GET /v1/responses"] if setup.tries_websocket else []
+    assert tap.requests == upgrades + ["POST /v1/responses"] * 4, "each turn is one attempt: a stop is not retried"
     assert [turn.status for turn in turns] == ["completed", "completed", "failed", "failed"]
     for stopped in turns[2:]:
         assert stopped.error is not None
@@ -64,8 +67,9 @@ async def test_a_restarted_codex_finds_its_thread_still_stopped(codex_program: P
     assert [turn.status for turn in [*cold, stopped]] == ["completed", "completed", "failed"]
 
 
+@either_setup
 async def test_a_stopped_thread_recovers_by_a_compaction_its_person_asks_for(
-    codex_program: Path, tmp_path: Path
+    codex_program: Path, tmp_path: Path, setup: CodexSetup
 ) -> None:
     def script(received: Received) -> Reply:
         if kind_of(received) == COMPACTION:
@@ -76,7 +80,7 @@ async def test_a_stopped_thread_recovers_by_a_compaction_its_person_asks_for(
     async with (
         ColdUpstream(script) as upstream,
         gateway_before(upstream, tmp_path) as gateway_url,
-        Codex.install(codex_program, tmp_path / "home", gateway_url).thread() as thread,
+        Codex.install(codex_program, tmp_path / "home", gateway_url, setup).thread() as thread,
     ):
         turns = [await thread.turn(text) for text in ("one", "two", "three")]
         turns += [await thread.compact(), await thread.turn("four")]
@@ -86,13 +90,33 @@ async def test_a_stopped_thread_recovers_by_a_compaction_its_person_asks_for(
     assert turns[-1].answer == "Answer 4."
 
 
+async def test_follow_ups_that_cancel_a_large_turn_are_no_misses(codex_program: Path, tmp_path: Path) -> None:
+    # Responses reports usage at its end only: of a cancelled turn nothing but the size is known, so it must be large.
+    large = Reply(COLD, text="word " * 60_000)
+    replies = iter([large, Reply(COLD, hangs=True), Reply(COLD, hangs=True), Reply(COLD), Reply(WARM)])
+    async with (
+        ColdUpstream(lambda _received: next(replies)) as upstream,
+        gateway_before(upstream, tmp_path) as gateway_url,
+        Codex.install(codex_program, tmp_path / "home", gateway_url).thread() as thread,
+    ):
+        turns = [await thread.turn("one")]
+        for follow_up in ("two", "no, three"):
+            await thread.begin_turn(follow_up)
+            await thread.see_first_text()
+        turns += [await thread.turn("no, four"), await thread.turn("five")]
+
+    assert [turn.status for turn in turns] == ["completed"] * 3
+    assert turns[-1].answer == "Answer 5."
+    assert [kind_of(received) for received in upstream.received] == [TURN] * 5
+
+
 async def test_a_refused_websocket_makes_codex_fall_back_without_a_word(codex_program: Path, tmp_path: Path) -> None:
     async with (
         ColdUpstream(always(WARM)) as upstream,
         gateway_before(upstream, tmp_path) as gateway_url,
         wiretap(gateway_url) as tap,
     ):
-        codex = Codex.install(codex_program, tmp_path / "home", tap.url, supports_websockets=True)
+        codex = Codex.install(codex_program, tmp_path / "home", tap.url, CUSTOM_WITH_WEBSOCKET)
         finished = await codex.exec("one")
 
     assert finished.exit_code == 0, finished.stderr

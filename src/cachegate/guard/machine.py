@@ -111,7 +111,7 @@ def admit(entry: Entry, ask: Ask, now_ms: int, policy: Policy) -> tuple[Entry, D
     entry = replace(_woken(entry, now_ms, policy), active_ms=now_ms)
     if entry.count < policy.limit:
         outcome, reason = Outcome.ALLOWED, Reason.CLEAR
-    elif ask.conversation_bytes * 2 <= entry.failed_bytes:
+    elif entry.failed_bytes > 0 and ask.conversation_bytes * 2 <= entry.failed_bytes:
         outcome, reason = Outcome.RECOVERED, Reason.SMALLER_INPUT
     else:
         outcome = Outcome.OBSERVED if ask.self_hosted else Outcome.BLOCKED

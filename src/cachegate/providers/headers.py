@@ -37,8 +37,8 @@ def to_upstream(headers: Headers, *, keep_credentials: bool) -> Headers:
 
 
 def to_client(headers: Iterable[tuple[str, str]]) -> Headers:
-    """Return the provider's headers that go to the client."""
-    listed = tuple(headers)
+    """Return the provider's headers that go to the client; bytes that are no UTF-8 become question marks."""
+    listed = tuple((name, value.encode("utf-8", "replace").decode()) for name, value in headers)
     dropped = _NOT_DOWN | _named_by_connection(listed)
     return tuple((name, value) for name, value in listed if name.lower() not in dropped)
 

@@ -5,6 +5,7 @@ Blocks are canonical: sorted keys, no whitespace, and without the marks that onl
 
 import msgspec
 
+from cachegate.errors import BadInput
 from cachegate.wire.body import JsonObject, decode
 from cachegate.wire.facts import InferenceRequest
 from cachegate.wire.parse import SHAPES
@@ -13,11 +14,14 @@ _MARKS = frozenset({"cache_control", "prompt_cache_breakpoint"})
 
 
 def canonical_blocks(request: InferenceRequest) -> list[bytes]:
-    """Return the blocks of a request, in the order in which a model reads them."""
+    """Return the blocks of a request, in the order in which a model reads them. Raises BadInput for too deep a nest."""
     body, shape = JsonObject(request.body), SHAPES[request.protocol]
     leading = [body.raw("tools"), body.raw(shape.instructions)]
     items = [bytes(item) for item in body.items(shape.conversation)] or [body.raw(shape.conversation)]
-    return [_canonical(raw) for raw in (*leading, *items) if raw]
+    try:
+        return [_canonical(raw) for raw in (*leading, *items) if raw]
+    except RecursionError:
+        raise BadInput("The request body is nested too deeply to be read. Send a flatter JSON object.") from None
 
 
 def _canonical(raw: bytes) -> bytes:

@@ -15,11 +15,14 @@ _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _ANY = msgspec.json.Decoder()
 
-_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)", re.DOTALL)
-_KEY = re.compile(rb'[\s,{]*"(?:[^"\\]|\\.)*"\s*:\s*', re.DOTALL)
-_END = re.compile(rb"\s*\{?\s*\}\s*")
-_COMPARED_BYTES = 4_096
-"""Values up to here are compared in full when their place is looked up; a longer one is known by its length."""
+_HEX = rb"[0-9a-fA-F]{2}"
+_HIGH, _LOW, _EITHER = (rb"u[dD]" + third + _HEX for third in (rb"[89abAB]", rb"[c-fC-F]", rb"[89a-fA-F]"))
+# Possessive throughout, for a body is a stranger's: backtracking took minutes of some spaces, gigabytes of a long key.
+_SOUND = rb"(?:[^\\]++|\\(?:" + _HIGH + rb"\\" + _LOW + rb"|(?!" + _EITHER + rb").))*+"
+_TO_LONE = re.compile(rb"(" + _SOUND + rb")(\\" + _EITHER + rb")?", re.DOTALL)
+"""Everything up to a lone surrogate, or to the end."""
+_KEY = re.compile(rb'[\s,{]*+"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*+:\s*+', re.DOTALL)
+_END = re.compile(rb"\s*+(?:\{\s*+)?\}\s*+")
 
 _T = TypeVar("_T")
 
@@ -87,7 +90,7 @@ def _lenient(parse: Callable[[bytes], _T], text: bytes) -> tuple[bytes, _T]:
     except msgspec.ValidationError:
         raise BadInput("The request body is JSON, but not an object. Send one JSON object.") from None
     except msgspec.DecodeError as error:
-        mended = _ESCAPE.sub(lambda m: rb"\ufffd" if m.group(1) else m.group(0), text)
+        mended = _TO_LONE.sub(lambda found: found[1] + rb"\ufffd" if found[2] else found[1], text)
         if mended == text:
             raise BadInput(f"The request body is not valid JSON: {error}.") from None
     try:
@@ -97,14 +100,17 @@ def _lenient(parse: Callable[[bytes], _T], text: bytes) -> tuple[bytes, _T]:
 
 
 def _spans(text: bytes, fields: dict[str, msgspec.Raw]) -> dict[str, tuple[int, int]]:
-    """Locate each field's value in the body. A repeated key could make the provider read another value than we do."""
+    """Locate each field's value in the body. A repeated key could make the provider read another value than we do.
+
+    A decoded repetition holds its last value at its first place, so that the walk over the text cannot come out even.
+    """
     spans: dict[str, tuple[int, int]] = {}
     at = 0
     for name, raw in fields.items():
         match = _KEY.match(text, at)
         start = match.end() if match else at
         at = start + len(memoryview(raw))
-        if at - start <= _COMPARED_BYTES and text[start:at] != bytes(raw):
+        if not text.startswith(memoryview(raw), start):
             break
         spans[name] = (start, at)
     if len(spans) < len(fields) or _END.fullmatch(text, at) is None:

@@ -22,7 +22,7 @@ class Asked:
     body: JsonObject
     operation: Operation
     instructions: bytes
-    """The top-level instructions as they stand in the body."""
+    """The instructions as they stand in the body: the top-level ones, else an item of that role before all others."""
     last_item: bytes
     """The last item of the conversation as it stands in the body."""
 
@@ -36,8 +36,12 @@ class Asked:
         return _member(self.body.value("client_metadata"), name)
 
     def ends_with(self, *markers: bytes) -> bool:
-        """Whether the last item of the conversation holds every marker."""
-        return all(marker in self.last_item for marker in markers)
+        """Whether the last item of the conversation holds every marker.
+
+        A marker with a quote begins a text; where a text merely quotes it, the quote is escaped.
+        """
+        item = self.last_item
+        return all(marker in item and item.count(marker) > item.count(b"\\" + marker) for marker in markers)
 
     @property
     def has_tools(self) -> bool:
@@ -61,7 +65,10 @@ def _metadata_session(asked: Asked) -> str:
     """Claude Code's `metadata.user_id`: JSON with a session id, or the older `user_..._session_<id>`."""
     user_id = _text(_member(asked.body.value("metadata"), "user_id"))
     as_json = decode(user_id.encode())
-    return _text(_member(as_json, "session_id")) if as_json is not None else user_id.rpartition("_session_")[2]
+    if as_json is not None:
+        return _text(_member(as_json, "session_id"))
+    _, found, session = user_id.rpartition("_session_")
+    return session if found else ""
 
 
 def _conversation(asked: Asked) -> str:

@@ -31,11 +31,13 @@ class _Item(msgspec.Struct):
     """An item of a conversation, as far as its kind."""
 
     type: str | None = None
+    role: str | None = None
 
 
 _ITEM = msgspec.json.Decoder(_Item)
 _LEADING_ITEMS = 4
 """Codex puts its `additional_tools` item first or second."""
+_INSTRUCTING = frozenset({"system", "developer"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ def parse(received: Received) -> InferenceRequest:
         sender=Sender.of(received.headers),
         body=body,
         operation=received.operation,
-        instructions=body.raw(shape.instructions),
+        instructions=body.raw(shape.instructions) or _leading_instructions(items),
         last_item=bytes(items[-1]) if items else b"",
     )
     caller, request_class = identify(asked)
@@ -90,9 +92,18 @@ def parse(received: Received) -> InferenceRequest:
     )
 
 
+def _leading_instructions(items: list[msgspec.Raw]) -> bytes:
+    """Return the first item if it instructs: where the AI SDK, and so opencode, puts a system prompt in Responses."""
+    return bytes(items[0]) if items and _kind(items[0]).role in _INSTRUCTING else b""
+
+
 def _is_tools(item: msgspec.Raw) -> bool:
     """Whether an item declares tools: newer Codex models carry them there, and they are no conversation (R10)."""
+    return _kind(item).type == "additional_tools"
+
+
+def _kind(item: msgspec.Raw) -> _Item:
     try:
-        return _ITEM.decode(item).type == "additional_tools"
+        return _ITEM.decode(item)
     except (msgspec.DecodeError, RecursionError):
-        return False
+        return _Item()

@@ -5,11 +5,11 @@ from cachegate.wire.body import decode
 from cachegate.wire.messages.errors import KEEPALIVE, terminal_error
 from cachegate.wire.seen import Failed, Finished, Refusal, Seen
 from cachegate.wire.sse import SseEvent
-from cachegate.wire.usage_readings import Fields, anthropic, fields, known
+from cachegate.wire.usage_readings import UNKNOWN, Fields, anthropic, fields, known
 
 _READ = frozenset({b"message_start", b"message_delta", b"message_stop", b"error", b""})
 _POLICY_WORDS = "content filtering policy"
-"""Anthropic's words in the 400 that is a refusal and no mistake of the request."""
+"""Anthropic's words in the error that is a refusal and no mistake of the request, as a 400 or in a stream."""
 _FIRST_ERROR_STATUS = 300
 """A redirect is no answer either: none is followed."""
 
@@ -43,7 +43,7 @@ class MessagesReader:
                 return (Finished(),)
             case "error":
                 self.terminal = True
-                return (Failed(_error_type(data)),)
+                return _failure(data)
         return ()
 
     def read_body(self, status: int, body: bytes) -> tuple[Seen, ...]:
@@ -51,10 +51,12 @@ class MessagesReader:
         value = decode(body)
         data = fields(value)
         if status >= _FIRST_ERROR_STATUS:
-            refused = (Refusal(),) if _POLICY_WORDS in str(fields(data.get("error")).get("message")).lower() else ()
-            return (*refused, Failed(_error_type(data)))
+            return _failure(data)
         if not isinstance(value, dict):
             return (Failed("not_json"),)
+        if data.get("type") == "error":
+            self.terminal = True
+            return _failure(data)
         self.finished = self.terminal = True
         return (*self._measured(data.get("usage")), *_refusal(data), Finished())
 
@@ -66,7 +68,9 @@ class MessagesReader:
     def _measured(self, usage: object) -> tuple[Seen, ...]:
         if not isinstance(usage, dict):
             return ()
-        self._usage = known(usage, self._usage)
+        if anthropic(usage) != UNKNOWN:
+            # The zeros of a placeholder must not pass for measured ones once a later report fills in the total.
+            self._usage = known(usage, self._usage)
         return (anthropic(self._usage),)
 
 
@@ -74,6 +78,8 @@ def _refusal(message: Fields) -> tuple[Seen, ...]:
     return (Refusal(),) if message.get("stop_reason") == "refusal" else ()
 
 
-def _error_type(data: Fields) -> str:
-    kind = fields(data.get("error")).get("type")
-    return kind if isinstance(kind, str) else "unknown"
+def _failure(data: Fields) -> tuple[Seen, ...]:
+    error = fields(data.get("error"))
+    kind = error.get("type")
+    failed = Failed(kind if isinstance(kind, str) else "unknown")
+    return (Refusal(), failed) if _POLICY_WORDS in str(error.get("message")).lower() else (failed,)

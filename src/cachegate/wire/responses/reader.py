@@ -21,6 +21,11 @@ _FIRST_ERROR_STATUS = 300
 """A redirect is no answer either: none is followed."""
 _KEPT = ("id", "created_at", "model", "output", "metadata", "parallel_tool_calls", "tool_choice", "tools")
 """Fields of the response object that a strict client needs again in a terminal event."""
+_UNSEEN: dict[str, object] = {
+    "id": "resp_unknown", "created_at": 0, "model": "", "output": [], "metadata": {},
+    "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
+}  # fmt: skip
+"""What stands there when the upstream broke off before its first event."""
 
 
 class ResponsesReader:
@@ -32,7 +37,7 @@ class ResponsesReader:
 
     def __init__(self) -> None:
         self._usage: Fields = {}
-        self._response: dict[str, object] = {"id": "resp_unknown", "created_at": 0, "model": "", "output": []}
+        self._response = dict(_UNSEEN)
         self._sequence = -1
         self.finished = False
         """The protocol's own end of a successful answer was seen."""
@@ -70,7 +75,7 @@ class ResponsesReader:
         if not isinstance(value, dict):
             return (Failed("not_json"),)
         self.terminal = True
-        if data.get("status") == "failed":
+        if data.get("status") == "failed" or isinstance(data.get("error"), dict):
             return (*self._measured(data.get("usage")), *_failure({}, data))
         self.finished = True
         return (*self._measured(data.get("usage")), *_refusal(data), Finished())

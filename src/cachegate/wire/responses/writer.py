@@ -13,6 +13,7 @@ class ResponsesWriter:
         """Return the events, from `response.created` to `response.completed`."""
         begun = _response(answer, "in_progress", [])
         kind, field = ("refusal", "refusal") if answer.refused else ("output_text", "text")
+        more: dict[str, object] = {} if answer.refused else {"logprobs": []}
         where = {"item_id": f"msg_{answer.answer_id}", "output_index": 0, "content_index": 0}
         item = {"output_index": 0, "item": {**_item(answer), "status": "in_progress", "content": []}}
         empty = {**_part(answer), field: ""}
@@ -21,8 +22,8 @@ class ResponsesWriter:
             ("response.in_progress", {"response": begun}),
             ("response.output_item.added", item),
             ("response.content_part.added", {**where, "part": empty}),
-            *((f"response.{kind}.delta", {**where, "delta": delta}) for delta in answer.deltas),
-            (f"response.{kind}.done", {**where, field: answer.text}),
+            *((f"response.{kind}.delta", {**where, "delta": delta, **more}) for delta in answer.deltas),
+            (f"response.{kind}.done", {**where, field: answer.text, **more}),
             ("response.content_part.done", {**where, "part": _part(answer)}),
             ("response.output_item.done", {"output_index": 0, "item": _item(answer)}),
             ("response.completed", {"response": _completed(answer)}),

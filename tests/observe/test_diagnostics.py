@@ -1,0 +1,52 @@
+"""The ring of recent decisions (R24)."""
+
+import dataclasses
+
+from cachegate.guard.usage import Usage
+from cachegate.observe.diagnostics import Diagnostics
+from cachegate.observe.record import GuardRecord, Record
+
+RECORD = Record(
+    request_id="req_1",
+    at_s=1_700_000_000.5,
+    path="/v1/messages",
+    status=200,
+    ending="completed",
+    duration_ms=12,
+    provider="anthropic",
+    model="claude-x",
+    usage=Usage(100, 40),
+    guard=GuardRecord("abcd", "chat", "allowed", "miss", 1),
+)
+
+
+def test_a_decision_is_shown_with_its_numbers_and_nothing_else() -> None:
+    ring = Diagnostics()
+    ring(RECORD)
+    assert ring.recent() == [
+        {
+            "event": "context_cache_guard",
+            "at": "2023-11-14T22:13:20.500+00:00",
+            "key": "abcd",
+            "mode": "chat",
+            "outcome": "allowed",
+            "reason": "miss",
+            "count": 1,
+            "inputTokens": 100,
+            "cachedTokens": 40,
+            "writtenTokens": None,
+        }
+    ]
+
+
+def test_the_newest_comes_first_and_the_ring_is_bounded() -> None:
+    ring = Diagnostics(records_max=3)
+    for count in range(5):
+        ring(dataclasses.replace(RECORD, guard=GuardRecord("k", "chat", "allowed", "miss", count)))
+    assert [row["count"] for row in ring.recent()] == [4, 3, 2]
+
+
+def test_what_the_guard_does_not_watch_is_no_decision() -> None:
+    ring = Diagnostics()
+    ring(dataclasses.replace(RECORD, guard=None))
+    assert ring.recent() == []

@@ -1,0 +1,31 @@
+"""From a configuration to running parts."""
+
+import time
+
+from cachegate.assembly import assemble, dismantle, steady_clock
+from cachegate.config import Config
+
+
+async def test_the_defaults_make_a_whole_gateway_and_open_nothing() -> None:
+    gateway = assemble(Config(), ())
+    assert set(gateway.routes.providers) == {"anthropic", "openai", "codex", "synthetic"}
+    assert not any(bound.self_hosted for bound in gateway.routes.providers.values()), "never inferred (R11)"
+    assert gateway.guard_enabled
+    assert assemble(Config(), ()).secret != gateway.secret
+    assert gateway.secret.hex() not in repr(gateway)
+    await dismantle(gateway)
+
+
+def test_the_clock_is_steady_and_counts_milliseconds() -> None:
+    clock = steady_clock()
+    first = clock()
+    assert isinstance(first, int)
+    assert 0 <= clock() - first < 60_000
+    assert abs(first / 1000 - time.monotonic()) < 86_400 * 30 or first > 0
+
+
+def test_a_key_is_never_shown() -> None:
+    row = {"kind": "anthropic", "apiKey": "sk-very-secret"}
+    config = Config.model_validate({"providers": {"a": row}, "clients": [{"name": "me", "key": "k" * 20 + "secret"}]})
+    gateway = assemble(config, ())
+    assert "secret" not in repr(gateway.routes) + repr(config)
