@@ -1,0 +1,79 @@
+"""Documents that fail the build when they lie."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from cachegate import __version__
+from cachegate.cli import cli
+from cachegate.guard.machine import Outcome, Reason
+from cachegate.providers.synthetic import WORDS
+from cachegate.server.app import App, Routes
+from cachegate.wire.protocols import PATHS
+from generated_docs import DOCS, rendered
+
+ROOT = DOCS.parent
+DOCUMENTS = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md")])
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.glob("*.md")), ids=lambda path: str(path.name))
+def test_generated_parts_are_as_the_code_says(path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert rendered(text) == text, "run scripts/docs"
+
+
+@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md"])
+def test_the_first_documents_stay_short(name: str) -> None:
+    assert len((ROOT / name).read_text("utf-8").splitlines()) <= 150
+
+
+def test_every_command_stands_in_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    commands = get_command(cli).commands  # type: ignore[attr-defined]
+    assert [name for name in commands if f"`cachegate {name}" not in readme] == []
+
+
+def test_every_route_is_documented() -> None:
+    text = (DOCS / "http.md").read_text("utf-8")
+    source = (ROOT / "src/cachegate/server/app.py").read_text("utf-8")
+    routes = {*PATHS, *re.findall(r'"(/[a-z/0-9]*)": self\._', source)}
+    assert len(routes) > len(PATHS)
+    assert [route for route in routes if f"`{route}`" not in text] == []
+    assert {App, Routes}, "the routes are read from the source of these"
+
+
+def test_every_word_of_the_embedded_provider_is_documented() -> None:
+    text = (DOCS / "synthetic.md").read_text("utf-8")
+    assert [word for word in WORDS if f"`{word}`" not in text] == []
+
+
+def test_every_outcome_and_reason_is_documented() -> None:
+    text = (DOCS / "guard.md").read_text("utf-8")
+    assert [word for word in (*Outcome, *Reason) if f"`{word}`" not in text] == [Reason.CLEAR], "never recorded"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.name))
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", path.read_text("utf-8")):
+        assert (path.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.name))
+def test_files_that_are_named_exist(path: Path) -> None:
+    pattern = r"`((?:src|tests|docs|scripts|benchmarks|requirements)/[\w./-]+)`"
+    for named in re.findall(pattern, path.read_text("utf-8")):
+        assert (ROOT / named).exists(), named
+
+
+def test_the_changelog_knows_the_version() -> None:
+    headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    assert headings[0] == __version__
+
+
+def test_the_architecture_names_every_module() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    source = ROOT / "src" / "cachegate"
+    named = [path for path in source.rglob("*.py") if path.parent in {source, source / "guard", source / "server"}]
+    assert [path.name for path in named if not path.name.startswith("__") and f"`{path.name}`" not in text] == []
