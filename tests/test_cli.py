@@ -158,10 +158,10 @@ async def test_run_starts_the_client_against_a_gateway_running_or_not(tmp_path: 
         if not running:
             await gateway.stop(signal.SIGTERM)
         done = await asyncio.to_thread(
-            run, "run", "--config", path, "claude", "-p", "--model", "x y",
+            run, "run", "--config", path, "claude", "-p", "-c", "--config", "--help", "x y",
             PATH=f"{tmp_path}:{os.environ['PATH']}", HOME=str(tmp_path),
         )  # fmt: skip
-    assert done.stdout == "200 1 -p --model x y\n", done.stderr
+    assert done.stdout == "200 1 -p -c --config --help x y\n", done.stderr
     assert done.returncode == 7
 
 

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -135,7 +136,10 @@ def demo() -> None:
     print("The guard did what it promises.")
 
 
-@cli.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+@cli.command(
+    # What stands behind the client's name is the client's, also where it looks like an option of ours.
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+)
 def run(context: typer.Context, client: str, config: ConfigOption = None) -> None:
     """Start claude, codex or opencode through the gateway; everything after its name goes to it.
 
@@ -148,6 +152,8 @@ def run(context: typer.Context, client: str, config: ConfigOption = None) -> Non
     loaded = _load(config, None)
     with _gateway(loaded.config, config) as url:
         started = plan(client, url, _key(loaded.config), tuple(context.args), os.environ)
+        # Ctrl-C is meant for the client; a handler, unlike SIG_IGN, is not inherited by it.
+        signal.signal(signal.SIGINT, lambda *_: None)
         code = subprocess.call(started.argv, env=dict(started.environ))  # noqa: S603 -- what the person asked for
     raise typer.Exit(code)
 
@@ -167,7 +173,10 @@ def _gateway(config: Config, path: Path | None) -> Iterator[str]:
         return
     command = [sys.executable, "-m", "cachegate", "serve", "--quiet", *(["--config", str(path)] if path else [])]
     log = _log_path()
-    with log.open("ab") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:  # noqa: S603 -- ourselves
+    with (
+        log.open("ab") as output,
+        subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True) as process,  # noqa: S603 -- ourselves
+    ):
         try:
             deadline_s = time.monotonic() + _START_S
             while _fetch(f"{url}/health", None) is None:
