@@ -19,7 +19,7 @@ PARAMETERS_MAX = 6
 MAY_IMPORT: dict[str, set[str]] = {
     # room: the rooms and top modules it may import, besides itself
     "guard": set(),
-    "wire": {"guard.usage", "errors"},
+    "wire": {"guard.usage", "guard.fingerprint", "errors"},
     "stores": {"guard"},
     "observe": {"guard"},
     "providers": {"guard.usage", "wire", "errors"},

@@ -15,7 +15,7 @@ from cachegate.wire.parse import Received, parse
 def asked(model: str, protocol: Protocol = Protocol.MESSAGES, **headers: str) -> InferenceRequest:
     data = json.dumps({"model": model}).encode()
     named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
-    return parse(Received(protocol, Operation.GENERATE, named, "", data, data))
+    return parse(Received(protocol, Operation.GENERATE, named, "", data, data), bytes(32))
 
 
 class OnlyMessages(SyntheticProvider):

@@ -95,6 +95,10 @@ class Tally:
     client_changed: bool = False
     failed: Failed | None = None
 
+    def begin(self, head: Head) -> "Tally":
+        """Return the tally with the head of the answer: an error status is a failure, whoever leaves after it."""
+        return replace(self, began=head.successful, failed=None if head.successful else Failed(f"http_{head.status}"))
+
     def add(self, seen: Seen) -> "Tally":
         """Return the tally with one more observation."""
         match seen:
@@ -136,6 +140,8 @@ class Journey:
     """None for what the guard does not watch."""
     started_s: float
     tally: Tally = field(default_factory=Tally)
+    terminal_error: Callable[[ErrorKind, str], bytes] | None = None
+    """What ends the begun stream as failed; None while there is no stream."""
     sent: bool = False
     ending: Ending = Ending.COMPLETED
     detail: str = ""
@@ -213,7 +219,8 @@ async def _relay(journey: Journey) -> None:
         async for part in parts:
             match part:
                 case Head():
-                    journey.tally = replace(journey.tally, began=part.successful)
+                    journey.tally = journey.tally.begin(part)
+                    journey.terminal_error = part.terminal_error
                     await caller.begin(part.status, part.headers)
                 case Piece():
                     for seen in part.seen:
@@ -228,8 +235,8 @@ async def _tell(journey: Journey, kind: ErrorKind, message: str) -> None:
     try:
         if caller.status == 0:
             await reply(caller, HTTP_STATUS[kind], dialect.error_body(kind, message, caller.request_id))
-        elif journey.request.facts.stream and journey.tally.began:
-            await caller.send(dialect.reader().terminal_error(kind, message))
+        elif journey.terminal_error is not None:
+            await caller.send(journey.terminal_error(kind, message))
             await caller.end()
         else:
             caller.abort()

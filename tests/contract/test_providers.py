@@ -30,7 +30,7 @@ class Sent:
 
 def inference(protocol: Protocol, *, streamed: bool, operation: Operation = Operation.GENERATE) -> InferenceRequest:
     data = request(protocol, stream=streamed)
-    return parse(Received(protocol, operation, (("content-type", "application/json"),), "", data, data))
+    return parse(Received(protocol, operation, (("content-type", "application/json"),), "", data, data), bytes(32))
 
 
 @pytest.fixture(params=["http", "synthetic"])

@@ -21,7 +21,9 @@ def nothing() -> None:
 
 def call(data: bytes | None = None) -> Call:
     data = data or request(Protocol.MESSAGES)
-    return Call(parse(Received(Protocol.MESSAGES, Operation.GENERATE, (), "", data, data)), "model-x", nothing)
+    return Call(
+        parse(Received(Protocol.MESSAGES, Operation.GENERATE, (), "", data, data), bytes(32)), "model-x", nothing
+    )
 
 
 async def run(provider: HttpProvider, asked: Call) -> list[Head | Piece]:

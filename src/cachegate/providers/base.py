@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import Protocol as Interface
 
+from cachegate.errors import ErrorKind
 from cachegate.wire.facts import InferenceRequest, Operation, Protocol
 from cachegate.wire.seen import Seen
 
@@ -15,6 +16,8 @@ class Head:
     status: int
     headers: tuple[tuple[str, str], ...]
     """Headers for the client, without hop-by-hop ones."""
+    terminal_error: Callable[[ErrorKind, str], bytes] | None = field(default=None, repr=False)
+    """Of a stream: what ends it as failed, at whatever event it stands. For those who cut it from outside."""
 
     @property
     def successful(self) -> bool:

@@ -73,8 +73,8 @@ class HttpProvider:
         """See `Provider.stream`."""
         response = await self._begin(call)
         try:
-            head = Head(response.status, to_client(response.headers.items()))
             reader = DIALECTS[call.request.protocol].reader()
+            head = Head(response.status, to_client(response.headers.items()), reader.terminal_error)
             if response.content_type == "text/event-stream":
                 yield head
                 async with aclosing(self._events(response, reader)) as pieces:

@@ -118,7 +118,7 @@ class SyntheticProvider:
             yield Head(200, (*_JSON, ("content-length", str(len(body)))))
             yield Piece(body, reader.read_body(200, body))
             return
-        yield Head(200, _SSE)
+        yield Head(200, _SSE, reader.terminal_error)
         for event in _cut(dialect.writer.stream(answer), words):
             await self._pause(words)
             yield _piece(event, reader)

@@ -68,7 +68,8 @@ class Inference:
             raise CallerLeft from None
         encoding = request.headers.get("content-encoding", "")
         body = await decode_body(wire_body, encoding, self.limits.body_bytes_max)
-        return parse(Received(protocol, operation, headers, request.rel_url.raw_query_string, body, wire_body))
+        received = Received(protocol, operation, headers, request.rel_url.raw_query_string, body, wire_body)
+        return parse(received, self.gateway.secret)
 
     def _note(self, exchange: Exchange, error: GatewayError, started_s: float) -> None:
         """Record a request that never reached the road."""

@@ -30,11 +30,13 @@ _T = TypeVar("_T")
 class JsonObject:
     """The fields of a body. Raises BadInput, naming what is wrong, unless `body` is one JSON object."""
 
-    __slots__ = ("_fields", "spans")
+    __slots__ = ("_fields", "_items", "spans", "text_bytes")
 
     def __init__(self, body: bytes) -> None:
-        text, self._fields = _lenient(_OBJECT.decode, body)
-        self.spans = _spans(text, self._fields)
+        self.text_bytes, self._fields = _lenient(_OBJECT.decode, body)
+        """The body, with lone surrogates replaced."""
+        self.spans = _spans(self.text_bytes, self._fields)
+        self._items: dict[str, list[msgspec.Raw]] = {}
 
     def raw(self, name: str) -> bytes:
         """Return the field as it stands in the body; empty when absent or null."""
@@ -57,10 +59,11 @@ class JsonObject:
 
     def items(self, name: str) -> list[msgspec.Raw]:
         """Return the raw items of an array; empty when the field is none."""
-        raw = self._fields.get(name)
-        if raw is None or bytes(memoryview(raw)[:1]) != b"[":
-            return []
-        return _ARRAY.decode(raw)
+        if name not in self._items:
+            raw = self._fields.get(name)
+            is_array = raw is not None and bytes(memoryview(raw)[:1]) == b"["
+            self._items[name] = _ARRAY.decode(raw) if raw is not None and is_array else []
+        return self._items[name]
 
 
 def decode(raw: bytes) -> object:

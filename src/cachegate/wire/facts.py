@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from cachegate.guard.fingerprint import Fingerprint
+
 
 class Protocol(StrEnum):
     """An inbound protocol; `wire/protocols.py` has a row for each."""
@@ -48,6 +50,8 @@ class Facts:
     """Bytes of everything the model has to read: conversation, tools and instructions."""
     model_span: tuple[int, int]
     """Where the JSON string of the model stands in the body, to put another name there."""
+    fingerprint: Fingerprint
+    """Keyed digests of the request's parts (R15)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ class InferenceRequest:
 
     protocol: Protocol
     operation: Operation
-    headers: tuple[tuple[str, str], ...]
+    headers: tuple[tuple[str, str], ...] = field(repr=False)
     query: str
     """Raw query string, without the question mark."""
     body: bytes = field(repr=False)

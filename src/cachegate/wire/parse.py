@@ -1,12 +1,13 @@
 """From a body and headers to an `InferenceRequest`; what differs per protocol is which fields hold what."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from cachegate.errors import BadInput
 from cachegate.wire.body import JsonObject
 from cachegate.wire.clients import Asked, identify
+from cachegate.wire.digests import Digester
 from cachegate.wire.facts import Facts, InferenceRequest, Operation, Protocol, Sender
 
 MODEL_CHARS_MAX = 256
@@ -46,14 +47,17 @@ class Received:
 
     protocol: Protocol
     operation: Operation
-    headers: tuple[tuple[str, str], ...]
+    headers: tuple[tuple[str, str], ...] = field(repr=False)
     query: str
-    body: bytes
-    wire_body: bytes
+    body: bytes = field(repr=False)
+    wire_body: bytes = field(repr=False)
 
 
-def parse(received: Received) -> InferenceRequest:
-    """Read what the gateway must know. Raises BadInput for a body that is no JSON object or names no model."""
+def parse(received: Received, key: bytes) -> InferenceRequest:
+    """Read what the gateway must know; `key` is the secret of the digests.
+
+    Raises BadInput for a body that is no JSON object or names no model.
+    """
     body = JsonObject(received.body)
     model = body.text("model")
     if not model:
@@ -80,6 +84,9 @@ def parse(received: Received) -> InferenceRequest:
         conversation_bytes=conversation,
         input_bytes=conversation + tools_inside + body.size(shape.instructions) + body.size("tools"),
         model_span=body.spans["model"],
+        fingerprint=Digester(body, key).fingerprint(
+            received.protocol, asked.sender, shape.instructions, shape.conversation
+        ),
     )
     return InferenceRequest(
         protocol=received.protocol,

@@ -1,5 +1,6 @@
 """What can be observed in an upstream's answer, whatever its protocol."""
 
+import re
 from dataclasses import dataclass
 
 from cachegate.guard.usage import Usage
@@ -34,6 +35,14 @@ class Failed:
     code: str
     """A fixed word or the provider's error code; never its message."""
     timed_out: bool = False
+
+
+_WORD = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
+
+
+def word(value: object) -> str:
+    """Return an error's code if it is a plain word, as codes are; "unknown" otherwise. It may be logged and shown."""
+    return value if isinstance(value, str) and _WORD.fullmatch(value) else "unknown"
 
 
 Seen = Usage | Refusal | Reseed | Finished | Failed

@@ -3,7 +3,7 @@
 from cachegate.errors import ErrorKind
 from cachegate.wire.body import decode
 from cachegate.wire.messages.errors import KEEPALIVE, terminal_error
-from cachegate.wire.seen import Failed, Finished, Refusal, Seen
+from cachegate.wire.seen import Failed, Finished, Refusal, Seen, word
 from cachegate.wire.sse import SseEvent
 from cachegate.wire.usage_readings import UNKNOWN, Fields, anthropic, fields, known
 
@@ -80,6 +80,5 @@ def _refusal(message: Fields) -> tuple[Seen, ...]:
 
 def _failure(data: Fields) -> tuple[Seen, ...]:
     error = fields(data.get("error"))
-    kind = error.get("type")
-    failed = Failed(kind if isinstance(kind, str) else "unknown")
+    failed = Failed(word(error.get("type")))
     return (Refusal(), failed) if _POLICY_WORDS in str(error.get("message")).lower() else (failed,)

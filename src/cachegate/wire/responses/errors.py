@@ -28,6 +28,8 @@ STOP_CODE = "invalid_prompt"
 KEEPALIVE = frame("keepalive", b'{"type":"keepalive"}')
 """An event of a type clients skip. A comment would not do: Codex's idle timer counts events only."""
 
+COMMENT = b": keepalive\n\n"
+
 
 def error_body(kind: ErrorKind, message: str, request_id: str) -> bytes:
     """Return the JSON body of an error answer; the protocol has no place for the request id."""
@@ -47,7 +49,9 @@ def terminal_error(code: str, message: str, response: Mapping[str, object], sequ
 
     `response` holds the fields of the response object seen so far, `sequence` the number of the first event.
     """
-    error = {"type": "error", "code": code, "message": message, "param": None, "sequence_number": sequence}
+    flat = {"type": "error", "code": code, "message": message, "param": None, "sequence_number": sequence}
+    # The SDK's plain stream raises only on a nested error; without it the failure would look like a clean end there.
+    error = {**flat, "error": {"type": code, "code": code, "message": message, "param": None}}
     failed = {
         "type": "response.failed",
         "sequence_number": sequence + 1,

@@ -2,8 +2,8 @@
 
 from cachegate.errors import ErrorKind
 from cachegate.wire.body import decode
-from cachegate.wire.responses.errors import CODES, KEEPALIVE, terminal_error
-from cachegate.wire.seen import Failed, Finished, Refusal, Seen
+from cachegate.wire.responses.errors import CODES, COMMENT, KEEPALIVE, terminal_error
+from cachegate.wire.seen import Failed, Finished, Refusal, Seen, word
 from cachegate.wire.sse import SseEvent
 from cachegate.wire.usage_readings import Fields, fields, known, openai
 
@@ -33,8 +33,6 @@ class ResponsesReader:
 
     __slots__ = ("_response", "_sequence", "_usage", "finished", "terminal")
 
-    keepalive = KEEPALIVE
-
     def __init__(self) -> None:
         self._usage: Fields = {}
         self._response = dict(_UNSEEN)
@@ -43,6 +41,13 @@ class ResponsesReader:
         """The protocol's own end of a successful answer was seen."""
         self.terminal = False
         """Nothing more has to be said on this stream, successful or not."""
+
+    @property
+    def keepalive(self) -> bytes:
+        """A frame that says nothing. Before the first event only a comment will do: openai's accumulator wants
+        `response.created` first. Behind it only an event will do: Codex's idle timer does not count comments.
+        """
+        return KEEPALIVE if self._sequence >= 0 else COMMENT
 
     def read(self, event: SseEvent) -> tuple[Seen, ...]:
         """Return what one event of the stream says."""
@@ -106,9 +111,8 @@ def _refusing(item: object) -> bool:
 def _failure(data: Fields, response: Fields) -> tuple[Seen, ...]:
     """Read an error, flat in its event, nested in it, or inside the response object."""
     error = fields(response.get("error")) or fields(data.get("error")) or data
-    code = error.get("code")
-    word = code if isinstance(code, str) else "unknown"
-    return (Refusal(), Failed(word)) if word in REFUSAL_CODES else (Failed(word),)
+    failed = Failed(word(error.get("code")))
+    return (Refusal(), failed) if failed.code in REFUSAL_CODES else (failed,)
 
 
 def _list(value: object) -> list[object]:

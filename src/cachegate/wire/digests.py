@@ -1,0 +1,135 @@
+"""The keyed digests of a request's parts (R15), with the noise left out that changes no cache or comes from no change.
+
+Noise: cache marks; the order of tools; a text given as one block instead of a string; the billing line that Claude Code
+puts in front of its instructions, which held a nonce in some versions. Items are digested as they stand in the body and
+cleaned as bytes: decoding a 4 MB conversation for this would cost more than relaying it.
+"""
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+from blake3 import blake3
+
+from cachegate.guard.fingerprint import ITEM_BYTES, ITEMS_MAX, Fingerprint
+from cachegate.wire.body import JsonObject, decode, encode
+from cachegate.wire.facts import Protocol, Sender
+
+_PART_BYTES = 8
+_BILLING_LINE = "x-anthropic-billing-header"
+_INSTRUCTING_ROLES = frozenset({"system", "developer"})
+_LEADING_MAX = 16
+"""Leading instruction items looked for; real clients send at most three."""
+_CONTENT_WITHIN = 256
+"""`content` stands this near the beginning of an item, or is left as it is."""
+
+_MARK_NAMES = (b'"cache_control"', b'"prompt_cache_breakpoint"')
+_MARK = rb'"(?:cache_control|prompt_cache_breakpoint)"\s*:\s*(?:\{[^{}]*\}|null)'
+_MARKS = re.compile(rb"\s*,\s*" + _MARK + rb"|" + _MARK + rb"\s*,?\s*")
+"""Only a key can match: inside a string its quotes would be escaped. So it is with the next two."""
+_ONE_BLOCK = re.compile(rb'("content"\s*:\s*)\[\s*\{\s*"type"\s*:\s*"(?:text|input_text)"\s*,\s*"text"\s*:\s*(?=")')
+_BLOCK_TYPE = b'"type":'
+
+
+class _Head(msgspec.Struct):
+    """An item, as far as its kind."""
+
+    type: str | None = None
+    role: str | None = None
+
+
+_HEAD = msgspec.json.Decoder(_Head)
+
+
+class Digester:
+    """Digests one request under the gateway's secret. Nothing of the content can be read from what it returns."""
+
+    def __init__(self, body: JsonObject, key: bytes) -> None:
+        self._body = body
+        self._key = key
+        self._marks = [name for name in _MARK_NAMES if name in body.text_bytes]
+
+    def fingerprint(self, protocol: Protocol, sender: Sender, instructions: str, conversation: str) -> Fingerprint:
+        """Return the digests; the last two parameters name the fields that hold these parts."""
+        body = self._body
+        raw = [bytes(item) for item in body.items(conversation)] or [part for part in [body.raw(conversation)] if part]
+        heads = [_head(item) for item in raw[:_LEADING_MAX]]
+        leading = next((at for at, head in enumerate(heads) if not _instructs(head)), len(heads))
+        items = [self.digest(self.plain(item))[:ITEM_BYTES] for item in raw[leading : leading + ITEMS_MAX]]
+        opening = next((at for at, head in enumerate(heads[leading:]) if head.role in {"user", None}), None)
+        tools = [self.plain(bytes(tool)) for tool in body.items("tools")]
+        texts = [_texts(body.value(instructions))]
+        for item, head in zip(raw[:leading], heads, strict=False):
+            if head.type == "additional_tools":
+                tools += [self.plain(tool) for tool in _inner_tools(item)]
+            else:
+                texts.append(self.plain(item))
+        return Fingerprint(
+            tools=self.digest(*sorted(self.digest(tool) for tool in tools)),
+            instructions=self.digest(*texts),
+            opening=b"" if opening is None else items[opening],
+            thinking=self.digest(*_thinking(body)),
+            speed=self.digest(body.raw("speed"), body.raw("service_tier")),
+            items=b"".join(items),
+            items_count=len(raw) - leading,
+            window=self.digest(sender.header("x-codex-window-id").encode()),
+            compacted=sender.header("x-claude-code-context-compacted") != "",
+            marked=protocol is not Protocol.MESSAGES or _MARK_NAMES[0] in self._marks,
+        )
+
+    def plain(self, raw: bytes) -> bytes:
+        """Return an item without its noise; what has none comes back as it is."""
+        if self._marks and any(name in raw for name in self._marks):
+            raw = _MARKS.sub(b"", raw)
+        block = _ONE_BLOCK.search(raw, 0, _CONTENT_WITHIN)
+        if block is None or raw.count(_BLOCK_TYPE, block.start()) != 1:
+            return raw
+        end = raw.rfind(b"]")
+        text = raw[block.end() : end].rstrip().removesuffix(b"}").rstrip()
+        return b"%b%b%b%b" % (raw[: block.start()], block.group(1), text, raw[end + 1 :])
+
+    def digest(self, *parts: bytes) -> bytes:
+        """Return the digest of parts; their lengths are part of it."""
+        if len(parts) == 1:
+            return blake3(parts[0], key=self._key).digest(length=_PART_BYTES)
+        digest = blake3(key=self._key)
+        for part in parts:
+            digest.update(len(part).to_bytes(8, "big"))
+            digest.update(part)
+        return digest.digest(length=_PART_BYTES)
+
+
+def _instructs(head: _Head) -> bool:
+    """Whether an item in front of the conversation instructs or declares tools."""
+    return head.role in _INSTRUCTING_ROLES or head.type == "additional_tools"
+
+
+def _head(item: bytes) -> _Head:
+    try:
+        return _HEAD.decode(item)
+    except (msgspec.DecodeError, RecursionError):
+        return _Head()
+
+
+def _texts(value: object) -> bytes:
+    """Return the texts of top-level instructions, given as a string or as blocks, without the billing line."""
+    blocks = value if isinstance(value, list) else [value]
+    texts = [block.get("text") if isinstance(block, dict) else block for block in blocks]
+    return encode([text for text in texts if isinstance(text, str) and not text.startswith(_BILLING_LINE)])
+
+
+def _inner_tools(item: bytes) -> Sequence[bytes]:
+    """Return the tools of an `additional_tools` item."""
+    value = decode(item)
+    tools = value.get("tools") if isinstance(value, dict) else None
+    return [encode(tool) for tool in tools] if isinstance(tools, list) else [item]
+
+
+def _thinking(body: JsonObject) -> tuple[bytes, ...]:
+    """Return what sets the effort: Messages' `thinking` and `output_config.effort`, Responses' `reasoning.effort`."""
+    efforts = (_member(body.value("output_config"), "effort"), _member(body.value("reasoning"), "effort"))
+    return (body.raw("thinking"), *(encode(effort) for effort in efforts))
+
+
+def _member(value: object, name: str) -> object:
+    return value.get(name) if isinstance(value, dict) else None
