@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from cachegate.wire import clients
 from cachegate.wire.clients import CLASSES, ID_CHARS_MAX, IDENTITIES
 from cachegate.wire.facts import Operation, Protocol, RequestClass
 from wire.received import facts_of
@@ -190,3 +191,10 @@ def test_the_path_of_a_compaction_says_what_it_is() -> None:
 def test_the_recordings_cover_every_class_of_the_clients_that_have_them() -> None:
     for client in (CODEX, CLAUDE_CODE, OPENCODE):
         assert {recorded.request_class for recorded in client} == set(RequestClass)
+
+
+@pytest.mark.parametrize("row", range(len(CLASSES)))
+def test_no_row_of_the_table_is_dead(row: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any one row some recorded request would be put into another budget."""
+    monkeypatch.setattr(clients, "CLASSES", CLASSES[:row] + CLASSES[row + 1 :])
+    assert any(read(recorded)[1] is not recorded.request_class for recorded in RECORDED)

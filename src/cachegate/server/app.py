@@ -116,7 +116,7 @@ class Routes:
         try:
             await self._dispatch(request, exchange)
         except GatewayError as error:
-            await refuse(exchange, asker(Sender.of(headers_of(request))), error)
+            await refuse(exchange, asker(Sender.of(tuple(request.headers.items()))), error)
         except CallerLeft:
             exchange.abort()
         return exchange.response

@@ -116,6 +116,7 @@ CLASSES: tuple[tuple[RequestClass, _Test], ...] = (
     (RequestClass.COMPACTION, lambda asked: asked.sender.header("x-claude-code-compaction") != ""),
     (RequestClass.COMPACTION, lambda asked: asked.sender.header("x-openai-subagent") == "compact"),
     (RequestClass.COMPACTION, lambda asked: asked.turn("request_kind") == "compaction"),
+    (RequestClass.COMPACTION, lambda asked: asked.sender.header("x-interaction-type") == "conversation-compaction"),
     # compaction, by what it says
     (RequestClass.COMPACTION, lambda asked: asked.ends_with(b'"compaction_trigger"')),
     (RequestClass.COMPACTION, lambda asked: asked.ends_with(b'"You are performing a CONTEXT CHECKPOINT COMP')),
@@ -130,12 +131,15 @@ CLASSES: tuple[tuple[RequestClass, _Test], ...] = (
     # titles, summaries of a turn, probes and side questions
     (RequestClass.AUXILIARY, lambda asked: asked.sender.header("x-claude-code-request-class") in _AUXILIARY_CLASSES),
     (RequestClass.AUXILIARY, lambda asked: asked.turn("thread_source") == "thread_title"),
+    (RequestClass.AUXILIARY, lambda asked: asked.sender.header("x-openai-memgen-request") == "true"),
+    (RequestClass.AUXILIARY, lambda asked: asked.sender.headers.get("x-grok-conv-id") == ""),
     (RequestClass.AUXILIARY, lambda asked: asked.sender.header("x-grok-req-id").startswith("xai-turn-summary")),
     (
         RequestClass.AUXILIARY,
         lambda asked: not asked.has_tools and b"You are a title generator" in asked.instructions,
     ),
     (RequestClass.AUXILIARY, lambda asked: not asked.has_tools and b'"title"' in asked.body.raw("output_config")),
+    (RequestClass.AUXILIARY, lambda asked: asked.body.raw("max_tokens") == b"1"),
 )
 
 
@@ -153,8 +157,8 @@ def identify(asked: Asked) -> tuple[str | None, RequestClass]:
 
 
 def _is_classifier(asked: Asked) -> bool:
-    """Claude Code's and Desktop's permission classifier: about 145 kB even on an empty chat, never streamed."""
-    return b"You are a security monitor for autonomous AI coding agents." in asked.instructions
+    """Tell Claude Code's and Desktop's permission classifier: no tools, and about 145 kB even on an empty chat."""
+    return not asked.has_tools and b"You are a security monitor for autonomous AI coding agents." in asked.instructions
 
 
 def _first(sources: tuple[Source, ...], asked: Asked) -> str:

@@ -154,6 +154,14 @@ CLAUDE_CODE = (
         _CLAUDE,
         AUXILIARY,
     ),
+    Recorded(
+        "claude model probe",
+        MESSAGES,
+        claude_headers(),
+        {"max_tokens": 1, "messages": [{"role": "user", "content": "test"}], "metadata": {"user_id": _JSON_ID}},
+        _CLAUDE,
+        AUXILIARY,
+    ),
     Recorded("claude classifier", MESSAGES, claude_headers(), _CLASSIFIER, "classifier", AUXILIARY),
     Recorded(
         "claude classifier, hints",

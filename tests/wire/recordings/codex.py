@@ -100,6 +100,7 @@ CODEX = (
         },
         {**codex("memory-thread", session="memory-thread"), "model": "gpt-6.1-terra"},
         "codex:memory-thread",
+        AUXILIARY,
     ),
     Recorded(
         "codex title",

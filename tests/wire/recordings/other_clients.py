@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from wire.recordings.recorded import AUXILIARY, MESSAGES, READ, RESPONSES, SHELL, Recorded, said
+from wire.recordings.recorded import AUXILIARY, COMPACTION, MESSAGES, READ, RESPONSES, SHELL, Recorded, said
 
 _KEY = "9b1c2d3e4f5061728394a5b6c7d8e9f0"
 _CONV = "conv-7f3a"
@@ -22,6 +22,14 @@ OTHERS = (
         f"prompt-cache-key:{_KEY}",
     ),
     Recorded(
+        "copilot compaction",
+        RESPONSES,
+        {"x-initiator": "agent", "x-interaction-type": "conversation-compaction"},
+        {"input": [said("hi")], "instructions": "You are Copilot.", "prompt_cache_key": _KEY, "tools": [SHELL]},
+        f"prompt-cache-key:{_KEY}",
+        COMPACTION,
+    ),
+    Recorded(
         "copilot on Messages",
         MESSAGES,
         {"x-initiator": "agent"},
@@ -35,7 +43,9 @@ OTHERS = (
         {"input": [said("hi")], "prompt_cache_key": _CONV, "tools": [SHELL]},
         f"grok:{_CONV}",
     ),
-    Recorded("grok title, ids empty", RESPONSES, grok_headers(""), {"input": "hi", "prompt_cache_key": ""}, None),
+    Recorded(
+        "grok title, ids empty", RESPONSES, grok_headers(""), {"input": "hi", "prompt_cache_key": ""}, None, AUXILIARY
+    ),
     Recorded(
         "grok summary of a turn",
         RESPONSES,
