@@ -12,6 +12,7 @@ from typing import Protocol as Interface
 
 from cachegate.errors import HTTP_STATUS, ErrorKind, GatewayError, UpstreamTimeout
 from cachegate.guard.budget import Entry
+from cachegate.guard.fingerprint import Cause
 from cachegate.guard.machine import Ask, Decision, Ending, Outcome, Reason, Result, Settled, admit, settle
 from cachegate.guard.notices import stop_words
 from cachegate.guard.policy import Policy
@@ -138,7 +139,7 @@ class Journey:
     key: str
     decision: Decision | None
     """None for what the guard does not watch."""
-    started_s: float
+    started_ms: int
     tally: Tally = field(default_factory=Tally)
     terminal_error: Callable[[ErrorKind, str], bytes] | None = None
     """What ends the begun stream as failed; None while there is no stream."""
@@ -153,11 +154,11 @@ class Journey:
 
 async def serve_one(gateway: Gateway, request: InferenceRequest, caller: Caller) -> None:
     """Take one request all the way. Raises GatewayError only where no provider can be found for it."""
-    started_s = time.monotonic()
+    started_ms = gateway.now_ms()
     binding = gateway.routes.bind(request)
     key = budget_key(_scope(request, caller, binding), gateway.secret)
     decision = await _ask(gateway, request, binding, key)
-    journey = Journey(request, caller, binding, key, decision, started_s)
+    journey = Journey(request, caller, binding, key, decision, started_ms)
     if decision is not None and not decision.runs:
         await _stop(gateway, journey, decision)
         return
@@ -199,7 +200,7 @@ async def _ask(gateway: Gateway, request: InferenceRequest, binding: Binding, ke
 async def _stop(gateway: Gateway, journey: Journey, decision: Decision) -> None:
     """Answer a stopped request: final, in the protocol's shape, and nothing upstream is touched (R23)."""
     caller = journey.caller
-    words = stop_words(decision, gateway.policy)
+    words = stop_words(decision, gateway.policy, anonymous=journey.request.facts.caller is None)
     journey.detail = "stopped"
     try:
         body = DIALECTS[journey.request.protocol].stop_body(words, caller.request_id)
@@ -207,7 +208,7 @@ async def _stop(gateway: Gateway, journey: Journey, decision: Decision) -> None:
     except CallerLeft:
         journey.detail = "stopped_unheard"
     finally:
-        guard = _guard_record(journey, decision.outcome, decision.reason, decision.count)
+        guard = _guard_record(journey, decision.outcome, decision.reason, decision.count, decision.cause)
         _record(gateway, journey, guard)
 
 
@@ -282,6 +283,8 @@ async def _finish(gateway: Gateway, journey: Journey) -> None:
         sent=journey.sent,
         began=tally.began,
         client_changed=tally.client_changed,
+        fingerprint=facts.fingerprint,
+        started_ms=journey.started_ms,
     )
 
     def change(entry: Entry) -> tuple[Entry, Settled]:
@@ -291,7 +294,7 @@ async def _finish(gateway: Gateway, journey: Journey) -> None:
     outcome = Outcome.EXCUSED if settled.excused else decision.outcome
     told_at_admission = outcome in {Outcome.OBSERVED, Outcome.RECOVERED}
     reason = decision.reason if told_at_admission else settled.reason
-    _record(gateway, journey, _guard_record(journey, outcome, reason, settled.count))
+    _record(gateway, journey, _guard_record(journey, outcome, reason, settled.count, settled.cause))
 
 
 def _scope(request: InferenceRequest, caller: Caller, binding: Binding) -> Scope:
@@ -299,9 +302,18 @@ def _scope(request: InferenceRequest, caller: Caller, binding: Binding) -> Scope
     return Scope(MODES[facts.request_class], caller.tenant, binding.name, binding.model, facts.caller)
 
 
-def _guard_record(journey: Journey, outcome: Outcome, reason: Reason, count: int) -> GuardRecord:
-    mode = MODES[journey.request.facts.request_class]
-    return GuardRecord(journey.key, mode.value, outcome.value, reason.value, count)
+def _guard_record(journey: Journey, outcome: Outcome, reason: Reason, count: int, cause: Cause) -> GuardRecord:
+    return GuardRecord(
+        key=journey.key,
+        mode=MODES[journey.request.facts.request_class].value,
+        outcome=outcome.value,
+        reason=reason.value,
+        count=count,
+        cause=cause.change.value,
+        item=cause.item,
+        items=cause.items,
+        gap_s=cause.gap_s,
+    )
 
 
 def _record(gateway: Gateway, journey: Journey, guard: GuardRecord | None) -> None:
@@ -311,7 +323,7 @@ def _record(gateway: Gateway, journey: Journey, guard: GuardRecord | None) -> No
         path=journey.caller.path,
         status=journey.caller.status,
         ending="stopped" if journey.detail.startswith("stopped") else journey.ending.value,
-        duration_ms=round((time.monotonic() - journey.started_s) * 1000),
+        duration_ms=gateway.now_ms() - journey.started_ms,
         provider=journey.binding.name,
         model=journey.binding.model,
         usage=journey.tally.usage,

@@ -16,7 +16,7 @@ RECORD = Record(
     provider="anthropic",
     model="claude-x",
     usage=Usage(100, 40),
-    guard=GuardRecord("abcd", "chat", "allowed", "miss", 1),
+    guard=GuardRecord("abcd", "chat", "allowed", "miss", 1, "history_changed", 3, 9),
 )
 
 
@@ -32,6 +32,10 @@ def test_a_decision_is_shown_with_its_numbers_and_nothing_else() -> None:
             "outcome": "allowed",
             "reason": "miss",
             "count": 1,
+            "cause": "history_changed",
+            "item": 3,
+            "items": 9,
+            "gapSeconds": 0,
             "inputTokens": 100,
             "cachedTokens": 40,
             "writtenTokens": None,

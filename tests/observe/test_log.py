@@ -17,7 +17,7 @@ def test_a_line_for_people_says_what_happened() -> None:
     line = _text_line(RECORD)
     for part in ("200", "/v1/messages", "anthropic/claude-x", "completed", "12 ms", "input 100 cached 40"):
         assert part in line
-    assert "guard allowed (miss, count 1)" in line
+    assert "guard allowed (miss, count 1, history_changed)" in line
 
 
 def test_unknown_is_shown_as_unknown() -> None:

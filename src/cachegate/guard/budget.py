@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from cachegate.guard.fingerprint import UNKNOWN, Cause, Fingerprint
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -14,7 +16,9 @@ class Entry:
     failed_bytes: int = 0
     """Conversation bytes of the last counted request; recovery needs half of it (R10)."""
     prefix: int = 0
-    """Input tokens of the last measured request: what it should have left cached (R6, R7)."""
+    """Input tokens of the last measured request: what it should have left cached (R6, R7). A small one that says
+    nothing about the cache only raises it: a side request of 1,000 tokens must not make a pinned system prompt of
+    20,000 look like full reuse ever after."""
     rebuilds_used: int = 0
     """Rebuilds excused since the last restoration (R16)."""
     cancel_pass: bool = False
@@ -28,3 +32,11 @@ class Entry:
     """Requests admitted and not yet settled; above 0 the entry never goes idle (R13)."""
     active_ms: int = 0
     """Time of the last admission attempt or completion, on the steady clock of the caller (R12)."""
+    settled_ms: int = 0
+    """Time of the last completion; 0 before the first. Outlives idleness, to say how long it was."""
+    fingerprint: Fingerprint | None = None
+    """Of the last request that the provider processed (R15)."""
+    input_bytes: int = 0
+    """Bytes of that request's whole input."""
+    cause: Cause = UNKNOWN
+    """Why the last counted request was cold, as far as the digests tell."""

@@ -69,9 +69,12 @@ class Cause:
     """For IDLE: seconds since the preceding request ended."""
 
 
+UNKNOWN = Cause()
+
+
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The inputs of two requests in a row, in one unit: tokens where both are known, else bytes."""
+    """The whole inputs of two requests in a row, in bytes."""
 
     before: int
     now: int
@@ -106,7 +109,7 @@ def client_changed(before: Fingerprint | None, now: Fingerprint | None, sizes: S
 def cause(before: Fingerprint | None, now: Fingerprint | None, gap_ms: int, lifetime_ms: int) -> Cause:
     """Explain a cold request by what differs from the one before it."""
     if now is None:
-        return Cause()
+        return UNKNOWN
     if before is not None:
         for change, name in _PARTS:
             if getattr(before, name) != getattr(now, name):
@@ -117,7 +120,7 @@ def cause(before: Fingerprint | None, now: Fingerprint | None, gap_ms: int, life
         return Cause(Change.UNMARKED)
     if gap_ms >= lifetime_ms:
         return Cause(Change.IDLE, gap_s=gap_ms // 1000)
-    return Cause() if before is None else Cause(Change.UNCHANGED)
+    return UNKNOWN if before is None else Cause(Change.UNCHANGED)
 
 
 def _compaction(before: Fingerprint, now: Fingerprint, sizes: Sizes) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from cachegate.guard.budget import Entry
+from cachegate.guard.fingerprint import UNKNOWN, Cause, Fingerprint, Sizes, cause, client_changed
 from cachegate.guard.policy import Policy
 from cachegate.guard.usage import Kind, Usage, classify
 
@@ -72,6 +73,8 @@ class Decision:
     outcome: Outcome
     reason: Reason
     count: int
+    cause: Cause = UNKNOWN
+    """Of a stop: why the last counted request was cold."""
 
     @property
     def runs(self) -> bool:
@@ -93,7 +96,11 @@ class Result:
     began: bool = True
     """Whether the provider began a successful response."""
     client_changed: bool = False
-    """The cache was rebuilt because the client changed tools, instructions, thinking or speed (R15)."""
+    """The provider reported a rebuild that the client caused: other tools, instructions, thinking or speed (R15)."""
+    fingerprint: Fingerprint | None = None
+    """Digests of the request, from which the same is told where the provider reports nothing."""
+    started_ms: int = 0
+    """When it was admitted, on the clock of `now_ms`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +111,8 @@ class Settled:
     reason: Reason
     excused: bool
     count: int
+    cause: Cause = UNKNOWN
+    """Of a cold request: what differs from the one before it."""
 
 
 def admit(entry: Entry, ask: Ask, now_ms: int, policy: Policy) -> tuple[Entry, Decision]:
@@ -116,7 +125,7 @@ def admit(entry: Entry, ask: Ask, now_ms: int, policy: Policy) -> tuple[Entry, D
     else:
         outcome = Outcome.OBSERVED if ask.self_hosted else Outcome.BLOCKED
         reason = Reason.UNREPORTED if entry.unreported else Reason.MEASURED
-    decision = Decision(outcome, reason, entry.count)
+    decision = Decision(outcome, reason, entry.count, entry.cause)
     if decision.runs:
         entry = replace(entry, in_flight=entry.in_flight + 1)
     return entry, decision
@@ -128,16 +137,18 @@ def settle(entry: Entry, result: Result, now_ms: int, policy: Policy) -> tuple[E
     if not result.sent:
         return entry, Settled(Kind.NEUTRAL, Reason.NOT_SENT, excused=False, count=entry.count)
     kind = _kind(entry, result, policy)
+    why = UNKNOWN
     if kind is Kind.REUSE:
         entry, reason = _reused(entry, result, policy), Reason.REUSE
     elif kind is Kind.NEUTRAL:
         reason = Reason.NEUTRAL
     else:
+        gap_ms = result.started_ms - entry.settled_ms if entry.settled_ms else 0
+        why = cause(entry.fingerprint, result.fingerprint, gap_ms, policy.idle_ms)
         entry, reason = _cold(entry, kind, result, policy)
-    if result.usage.measured and result.usage.input_total is not None:
-        entry = replace(entry, prefix=result.usage.input_total)
-    entry = _with_passes(entry, result.ending)
-    return entry, Settled(kind, reason, excused=reason in _EXCUSES, count=entry.count)
+        entry = entry if reason in _EXCUSES else replace(entry, cause=why)
+    entry = _with_passes(_remembered(entry, kind, result, now_ms), result.ending)
+    return entry, Settled(kind, reason, excused=reason in _EXCUSES, count=entry.count, cause=why)
 
 
 _EXCUSES = frozenset({Reason.CANCELLED, Reason.CANCEL_REBUILD, Reason.CLIENT_CHANGE, Reason.REFUSAL_REBUILD})
@@ -146,14 +157,28 @@ _EXCUSES = frozenset({Reason.CANCELLED, Reason.CANCEL_REBUILD, Reason.CLIENT_CHA
 def _woken(entry: Entry, now_ms: int, policy: Policy) -> Entry:
     """Forget everything after real silence (R12)."""
     idle = entry.in_flight == 0 and now_ms - entry.active_ms >= policy.idle_ms
-    return Entry() if idle else entry
+    return Entry(settled_ms=entry.settled_ms) if idle else entry
 
 
 def _kind(entry: Entry, result: Result, policy: Policy) -> Kind:
     """Classify the request, and drop what an error before any response cannot have measured (R19)."""
     kind = classify(result.usage, entry.prefix, result.input_bytes, policy)
-    nothing_ran = result.ending is Ending.FAILED and not result.began
-    return Kind.NEUTRAL if kind is Kind.UNREPORTED and nothing_ran else kind
+    return Kind.NEUTRAL if kind is Kind.UNREPORTED and _nothing_ran(result) else kind
+
+
+def _nothing_ran(result: Result) -> bool:
+    """Whether the provider failed before it began to answer (R19)."""
+    return result.ending is Ending.FAILED and not result.began
+
+
+def _remembered(entry: Entry, kind: Kind, result: Result, now_ms: int) -> Entry:
+    """Keep what the next request is compared with: the measured prefix (R7) and the digests (R15)."""
+    total = result.usage.input_total
+    if result.usage.measured and total is not None:
+        entry = replace(entry, prefix=max(entry.prefix, total) if kind is Kind.NEUTRAL else total)
+    if _nothing_ran(result):
+        return entry
+    return replace(entry, settled_ms=now_ms, fingerprint=result.fingerprint, input_bytes=result.input_bytes)
 
 
 def _reused(entry: Entry, result: Result, policy: Policy) -> Entry:
@@ -167,23 +192,35 @@ def _reused(entry: Entry, result: Result, policy: Policy) -> Entry:
         cancel_pass=False,
         refusal_pass=False,
         refusal_pass_spent=False,
+        cause=UNKNOWN,
         rebuilds_used=0 if large else entry.rebuilds_used,
     )
 
 
 def _cold(entry: Entry, kind: Kind, result: Result, policy: Policy) -> tuple[Entry, Reason]:
-    """Count a cold request, or excuse it (R14-R18). A refusal is never excused; its pass is used first."""
+    """Count a cold request, or excuse it (R14-R18). A refusal is never excused; its pass is used first.
+
+    The first cancelled request of a run is free, also where it brought other tools: the rebuild after it pays for both.
+    """
     if result.ending is Ending.REFUSED:
         return _counted(entry, kind, result)
     if entry.refusal_pass:
         return replace(entry, refusal_pass=False, refusal_pass_spent=True), Reason.REFUSAL_REBUILD
     if entry.rebuilds_used < policy.rebuilds:
-        if entry.cancel_pass or result.client_changed:
-            reason = Reason.CANCEL_REBUILD if entry.cancel_pass else Reason.CLIENT_CHANGE
-            return replace(entry, cancel_pass=False, rebuilds_used=entry.rebuilds_used + 1), reason
+        rebuilt = replace(entry, cancel_pass=False, rebuilds_used=entry.rebuilds_used + 1)
+        if entry.cancel_pass:
+            return rebuilt, Reason.CANCEL_REBUILD
         if result.ending is Ending.CANCELLED:
             return entry, Reason.CANCELLED
+        if _changed_by_client(entry, result):
+            return rebuilt, Reason.CLIENT_CHANGE
     return _counted(entry, kind, result)
+
+
+def _changed_by_client(entry: Entry, result: Result) -> bool:
+    """Whether the client caused the rebuild, by the provider's word or by the digests (R15)."""
+    sizes = Sizes(before=entry.input_bytes, now=result.input_bytes)
+    return result.client_changed or client_changed(entry.fingerprint, result.fingerprint, sizes)
 
 
 def _counted(entry: Entry, kind: Kind, result: Result) -> tuple[Entry, Reason]:

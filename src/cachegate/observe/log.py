@@ -59,7 +59,8 @@ def _text_line(record: Record) -> str:
         cached = "?" if usage.cached_read is None else f"{usage.cached_read:,}"
         parts.append(f"input {usage.input_total:,} cached {cached}")
     if guard is not None:
-        parts.append(f"guard {guard.outcome} ({guard.reason}, count {guard.count})")
+        why = "" if guard.cause == "unknown" else f", {guard.cause}"
+        parts.append(f"guard {guard.outcome} ({guard.reason}, count {guard.count}{why})")
     if record.detail:
         parts.append(_safe(record.detail))
     return "  ".join(parts)
@@ -89,6 +90,7 @@ def _json_line(record: Record) -> str:
             "outcome": guard.outcome,
             "reason": guard.reason,
             "count": guard.count,
+            "cause": guard.cause,
         },
     }
     return msgspec.json.encode(line).decode()

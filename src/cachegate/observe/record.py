@@ -19,6 +19,14 @@ class GuardRecord:
     reason: str
     count: int
     """Counted requests of the budget, after this one."""
+    cause: str = "unknown"
+    """Why a cold request was cold, as far as the digests of its parts tell."""
+    item: int = 0
+    """For `history_changed`: the first item that differs, from 1."""
+    items: int = 0
+    """For `history_changed`: the items of the request before."""
+    gap_s: int = 0
+    """For `idle_over_lifetime`: seconds since the request before ended."""
 
 
 @dataclass(frozen=True, slots=True)

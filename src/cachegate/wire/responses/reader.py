@@ -44,8 +44,10 @@ class ResponsesReader:
 
     @property
     def keepalive(self) -> bytes:
-        """A frame that says nothing. Before the first event only a comment will do: openai's accumulator wants
-        `response.created` first. Behind it only an event will do: Codex's idle timer does not count comments.
+        """A frame that says nothing.
+
+        Before the first event only a comment will do: openai's accumulator wants `response.created` first. Behind it
+        only an event will do: Codex's idle timer does not count comments.
         """
         return KEEPALIVE if self._sequence >= 0 else COMMENT
 
