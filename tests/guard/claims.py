@@ -27,41 +27,50 @@ class AtMost:
 
 @dataclass(frozen=True, slots=True)
 class NeverStopped:
-    """C2: a chat whose every request reads 75 % of what the one before left is never stopped."""
+    """C2: a chat whose every large request reads 75 % of what the one right before it left is never stopped.
 
-    def begin(self) -> bool:
-        return True
+    Small ones in between may read nothing. The memory is the total of the last measured request, whatever the guard
+    holds the read against; a read that is larger than that is none of what it left.
+    """
 
-    def watch(self, memory: bool, step: Happened, policy: Policy) -> bool:  # noqa: ARG002 -- as above
+    def begin(self) -> int:
+        return 0
+
+    def watch(self, memory: int, step: Happened, policy: Policy) -> int:  # noqa: ARG002 -- as above
         if step.decision is not None and not step.decision.runs:
             raise BrokenError("a chat that reuses its cache was stopped")
-        end, previous = step.move.end, 0 if step.silent else step.before.previous
+        end, left = step.move.end, 0 if step.silent else memory
         if end is None:
             return memory
-        measured = end.total is not None and end.read is not None
-        covers = previous > 0 and step.read * 4 >= previous * 3
-        first = previous == 0
-        if (measured and (covers or first)) or not (measured or step.cold):
-            return memory
-        raise OutOfScopeError
+        if end.total is None or end.read is None:
+            if step.cold:
+                raise OutOfScopeError
+            return left
+        if step.cold and left > 0 and not left * 3 <= step.read * 4 <= left * 4:
+            raise OutOfScopeError
+        return end.total
 
 
 FollowUp = tuple[bool, bool, bool, int]
 """Whether a rebuild is owed to a cancellation, whether the last request was a cancellation or its rebuild, whether the
-budget was below its limit when it ran, and how many cold requests in a row were cancelled or excused."""
+budget was below its limit when it ran, and how many requests in a row were cancelled or excused."""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowUpsAreFree:
-    """C3: a stop right after a cancellation or its rebuild happens only with no rebuild left.
+    """C3: a stop right after a cancellation or its rebuild happens only with no rebuild left, and only if more than
+    four rebuilds in a row were cancelled or excused.
 
-    By its letter ("only if more than four rebuilds in a row were cancelled or excused") it has two exceptions, which
-    the tests show: a refused rebuild, and a client change that is cancelled, which is one request with two excuses.
+    "With no cache reuse between them" is a reuse that restores the allowance: a smaller read restores nothing (R16).
+    It has one exception, which a test shows: a refused rebuild. And a cancelled request is one of the more than four
+    also where it was too small to need a rebuild: the pass that it gives is as good.
     """
 
     refusals_are_follow_ups: bool = False
     """Whether a rebuild that the provider refused is held to be a follow-up; R17 counts it for the refusal."""
-    free_min: int = 4
+    small_ones_count: bool = True
+    """Whether a request that was cancelled while it was small or warm is one of them."""
+    free_min: int = 5
     """Cold requests in a row that must have been cancelled or excused before such a stop."""
 
     def begin(self) -> FollowUp:
@@ -83,7 +92,7 @@ class FollowUpsAreFree:
         cancelled = end.ending == "cancelled"
         own = self.refusals_are_follow_ups or end.ending != "refused"
         rebuild = step.cold and owed and own
-        free += step.cold and (cancelled or settled.excused)
+        free += (cancelled and (step.cold or self.small_ones_count)) or settled.excused
         below = step.silent or step.before.entry.count < policy.limit
         return (cancelled or (owed and not rebuild), cancelled or rebuild, below, min(free, policy.rebuilds + 1))
 

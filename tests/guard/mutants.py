@@ -5,7 +5,7 @@ A text that is no longer in the source is an error: a mutant that changes nothin
 
 from dataclasses import dataclass
 
-from guard.subject import Guard, altered, source
+from guard.subject import MODULES, Guard, altered, source
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class StaleMutantError(ValueError):
 
 def guard_of(mutant: Mutant) -> Guard:
     """Build the wrong guard. Raises StaleMutantError when the source has moved on."""
-    sources = {name: source(name) for name in ("machine", "usage")}
+    sources = {name: source(name) for name in MODULES}
     found = sources[mutant.file].count(mutant.old)
     if found != 1:
         raise StaleMutantError(f"{mutant.name}: {mutant.old!r} stands {found} times in {mutant.file}.py, not once")
     sources[mutant.file] = sources[mutant.file].replace(mutant.old, mutant.new)
-    return altered(sources["machine"], sources["usage"])
+    return altered(sources)
 
 
 def _machine(name: str, old: str, new: str, breaks: str) -> Mutant:
@@ -47,11 +47,36 @@ def _usage(name: str, old: str, new: str, breaks: str) -> Mutant:
     return Mutant(name, "usage", old, new, breaks)
 
 
+def _fingerprint(name: str, old: str, new: str, breaks: str) -> Mutant:
+    return Mutant(name, "fingerprint", old, new, breaks)
+
+
 _RESTORED = "rebuilds_used=0 if large else entry.rebuilds_used"
 _RELEASE = "in_flight=max(0, entry.in_flight - 1)"
 _USES_REFUSAL = "replace(entry, refusal_pass=False, refusal_pass_spent=True), Reason.REFUSAL_REBUILD"
-_USES_REBUILD = "replace(entry, cancel_pass=False, rebuilds_used=entry.rebuilds_used + 1), reason"
-_MEASURED_PREFIX = "if result.usage.measured and result.usage.input_total is not None:"
+_USES_REBUILD = "replace(entry, cancel_pass=False, rebuilds_used=entry.rebuilds_used + 1)"
+_MEASURED_PREFIX = "if result.usage.measured and total is not None:"
+_PREFIX = "replace(entry, prefix=total, prefix_high=high)"
+_HIGH = "high = max(entry.prefix_high, total) if kind is Kind.NEUTRAL else total"
+_HELD_AGAINST = "prefix = entry.prefix if read <= entry.prefix else entry.prefix_high"
+_FREE_CANCELLATION = "        if result.ending is Ending.CANCELLED:\n            return entry, Reason.CANCELLED\n"
+_CANCEL_PASS = "        if entry.cancel_pass:\n            return rebuilt, Reason.CANCEL_REBUILD\n"
+_CHANGED = "        if _changed_by_client(entry, result):\n            return rebuilt, Reason.CLIENT_CHANGE\n"
+_SILENCE = "return Entry(settled_ms=entry.settled_ms) if idle else entry"
+_PASSES = "entry = _with_passes(_remembered(entry, kind, result, now_ms), result.ending)"
+_NOT_BEGUN = "Kind.NEUTRAL if kind is Kind.UNREPORTED and _nothing_ran(result) else kind"
+_SKIPS_WHAT_NEVER_RAN = "    if _nothing_ran(result):\n        return entry\n"
+_REMEMBERS = "fingerprint=result.fingerprint, input_bytes=result.input_bytes)"
+_ASIDE = "if kind is Kind.NEUTRAL and entry.fingerprint is not None:"
+_LEFT_ALONE = "conversation continues.\n        return entry\n"
+_STAMPS = "    entry = replace(entry, settled_ms=now_ms)\n"
+_DROPPED = " and not _dropped_front(before, now)"
+_REWRITTEN = "return rewritten and not _compaction(before, now, sizes)"
+_STARTS = "range(ITEM_BYTES, len(before.items), ITEM_BYTES)"
+_RUNS = "    if decision.runs:\n        entry = replace(entry, in_flight=entry.in_flight + 1)"
+_GAP = "gap_ms = result.started_ms - entry.settled_ms if entry.settled_ms else 0"
+_KEEPS_CAUSE = "entry = entry if reason in _EXCUSES else replace(entry, cause=why)"
+_UNSENT = "        return entry, Settled(Kind.NEUTRAL, Reason.NOT_SENT"
 
 MUTANTS = (
     # admit
@@ -108,7 +133,7 @@ MUTANTS = (
     ),
     _machine(
         "stopped attempts run",
-        "    if decision.runs:\n        entry = replace(entry, in_flight=entry.in_flight + 1)",
+        _RUNS,
         "    entry = replace(entry, in_flight=entry.in_flight + 1)",
         "R13: a stopped request stays in flight for ever",
     ),
@@ -132,32 +157,44 @@ MUTANTS = (
         "now_ms - entry.active_ms > policy.idle_ms",
         "R12: exactly five minutes are not enough",
     ),
-    _machine("never idle", "return Entry() if idle else entry", "return entry", "R12: silence forgets nothing"),
+    _machine("never idle", _SILENCE, "return entry", "R12: silence forgets nothing"),
     _machine(
         "silence keeps the rebuilds used",
-        "return Entry() if idle else entry",
+        _SILENCE,
         "return Entry(rebuilds_used=entry.rebuilds_used) if idle else entry",
         "R16: silence does not restore the allowance",
     ),
     _machine(
         "silence keeps the passes",
-        "return Entry() if idle else entry",
+        _SILENCE,
         "return Entry(cancel_pass=entry.cancel_pass, refusal_pass=entry.refusal_pass) if idle else entry",
         "R12: a pass outlives the silence",
     ),
     _machine(
         "silence keeps the prefix",
-        "return Entry() if idle else entry",
+        _SILENCE,
         "return Entry(prefix=entry.prefix) if idle else entry",
         "R12: a read is compared with what was there before the silence",
     ),
+    _machine(
+        "silence keeps the high prefix",
+        _SILENCE,
+        "return Entry(prefix_high=entry.prefix_high) if idle else entry",
+        "R12: a read is compared with what was there before the silence",
+    ),
+    _machine(
+        "silence keeps the digests",
+        _SILENCE,
+        "return Entry(settled_ms=entry.settled_ms, fingerprint=entry.fingerprint) if idle else entry",
+        "R15: after the silence a change is still an excuse",
+    ),
+    _machine("silence is not measured", _SILENCE, "return Entry() if idle else entry", "R24: nobody knows how long"),
     # settle
     _machine("ends are no activity", f"{_RELEASE}, active_ms=now_ms", _RELEASE, "R12: a completion is no activity"),
     _machine(
         "unsent gives a pass",
-        "        return entry, Settled(Kind.NEUTRAL, Reason.NOT_SENT",
-        "        entry = _with_passes(entry, result.ending)\n"
-        "        return entry, Settled(Kind.NEUTRAL, Reason.NOT_SENT",
+        _UNSENT,
+        f"        entry = _with_passes(entry, result.ending)\n{_UNSENT}",
         "R19: a request that never left gives a pass",
     ),
     _machine("unsent counts", "if not result.sent:", "if False:", "R19: a request that never left is accounted for"),
@@ -165,20 +202,92 @@ MUTANTS = (
     _machine(
         "prefix of unmeasured requests",
         _MEASURED_PREFIX,
-        "if result.usage.input_total is not None:",
+        "if total is not None:",
         "R7: a request that measured no cache sets the prefix",
     ),
     _machine(
         "prefix is the read",
-        "prefix=result.usage.input_total)",
-        "prefix=result.usage.cached_read or 0)",
+        _PREFIX,
+        "replace(entry, prefix=result.usage.cached_read or 0, prefix_high=result.usage.cached_read or 0)",
         "R6: a pinned system prompt passes for reuse",
     ),
     _machine(
         "prefix only grows",
-        "prefix=result.usage.input_total)",
-        "prefix=max(entry.prefix, result.usage.input_total))",
+        _PREFIX,
+        _PREFIX.replace("prefix=total", "prefix=max(entry.prefix, total)"),
         "R7: the largest request, not the last, is compared with",
+    ),
+    _machine(
+        "a small request leaves the prefix",
+        _PREFIX,
+        _PREFIX.replace("prefix=total", "prefix=entry.prefix if kind is Kind.NEUTRAL else total"),
+        "R7: what a small request left is not compared with",
+    ),
+    _machine(
+        "a small request only raises the prefix",
+        _PREFIX,
+        _PREFIX.replace("prefix=total", "prefix=high"),
+        "R7: a tool result after a small new beginning is an alarm",
+    ),
+    _machine(
+        "only a miss sets the prefix",
+        _PREFIX,
+        _PREFIX.replace("prefix=total", "prefix=total if kind is Kind.MISS else max(entry.prefix, total)"),
+        "R7: a reuse does not lower the prefix",
+    ),
+    _machine(
+        "only a reuse sets the prefix",
+        _PREFIX,
+        _PREFIX.replace("prefix=total", "prefix=total if kind is Kind.REUSE else max(entry.prefix, total)"),
+        "R7: a miss does not lower the prefix",
+    ),
+    _machine(
+        "a small request sets the high prefix",
+        _HIGH,
+        "high = total",
+        "R7: a side request makes a pinned system prompt look like full reuse",
+    ),
+    _machine(
+        "a small request leaves the high prefix",
+        _HIGH,
+        "high = entry.prefix_high if kind is Kind.NEUTRAL else total",
+        "R7: after two small requests what the larger one left is forgotten",
+    ),
+    _machine(
+        "the high prefix only grows",
+        _HIGH,
+        "high = max(entry.prefix_high, total)",
+        "R7: what was left before a miss or a reuse is still asked for",
+    ),
+    _machine(
+        "only a miss sets the high prefix",
+        _HIGH,
+        "high = total if kind is Kind.MISS else max(entry.prefix_high, total)",
+        "R7: a reuse does not lower the high prefix",
+    ),
+    _machine(
+        "only a reuse sets the high prefix",
+        _HIGH,
+        "high = total if kind is Kind.REUSE else max(entry.prefix_high, total)",
+        "R7: a miss does not lower the high prefix",
+    ),
+    _machine(
+        "only the high prefix",
+        _HELD_AGAINST,
+        "prefix = entry.prefix_high",
+        "R7: a tool result after a small new beginning is an alarm",
+    ),
+    _machine(
+        "no high prefix",
+        _HELD_AGAINST,
+        "prefix = entry.prefix",
+        "R7: a side request makes a pinned system prompt look like full reuse",
+    ),
+    _machine(
+        "all of the prefix is held against the high one",
+        _HELD_AGAINST,
+        _HELD_AGAINST.replace("<=", "<"),
+        "R7: a read of all that the last request left is not held against it",
     ),
     _machine(
         "small requests clear",
@@ -200,26 +309,28 @@ MUTANTS = (
     ),
     _machine(
         "small cancelled requests give no pass",
-        "entry = _with_passes(entry, result.ending)",
-        "entry = entry if kind is Kind.NEUTRAL else _with_passes(entry, result.ending)",
+        _PASSES,
+        "entry = _with_passes(_remembered(entry, kind, result, now_ms), "
+        "Ending.COMPLETED if kind is Kind.NEUTRAL else result.ending)",
         "R14: a follow-up to a small request is not followed by a pass",
     ),
     _machine(
         "warm cancelled requests give no pass",
-        "entry = _with_passes(entry, result.ending)",
-        "entry = entry if kind is Kind.REUSE else _with_passes(entry, result.ending)",
+        _PASSES,
+        "entry = _with_passes(_remembered(entry, kind, result, now_ms), "
+        "Ending.COMPLETED if kind is Kind.REUSE else result.ending)",
         "R14: a cancellation after a read, or a warm refusal, gives no pass",
     ),
     _machine(
         "errors before a response count",
-        "Kind.NEUTRAL if kind is Kind.UNREPORTED and nothing_ran else kind",
+        _NOT_BEGUN,
         "kind",
         "R19: a 429 counts as unreported",
     ),
     _machine(
         "errors before a response measure nothing",
-        "Kind.NEUTRAL if kind is Kind.UNREPORTED and nothing_ran else kind",
-        "Kind.NEUTRAL if nothing_ran else kind",
+        _NOT_BEGUN,
+        "Kind.NEUTRAL if _nothing_ran(result) else kind",
         "R19: usage that came with an error is lost",
     ),
     _machine(
@@ -314,26 +425,77 @@ MUTANTS = (
     _machine(
         "rebuilds cost nothing",
         _USES_REBUILD,
-        "replace(entry, cancel_pass=False), reason",
+        "replace(entry, cancel_pass=False)",
         "R16: excused rebuilds use no allowance",
     ),
     _machine(
         "cancel pass is kept",
         _USES_REBUILD,
-        "replace(entry, rebuilds_used=entry.rebuilds_used + 1), reason",
+        "replace(entry, rebuilds_used=entry.rebuilds_used + 1)",
         "R14: one cancellation excuses every later rebuild",
     ),
     _machine(
         "client changes count",
-        "entry.cancel_pass or result.client_changed",
-        "entry.cancel_pass",
+        _CHANGED,
+        "",
         "R15: a rebuild after a client change counts",
     ),
     _machine(
         "cancel passes do not help",
-        "entry.cancel_pass or result.client_changed",
-        "result.client_changed",
+        "if entry.cancel_pass:",
+        "if False:",
         "R14: the rebuild after a cancellation counts",
+    ),
+    _machine(
+        "cancelled changes cost a rebuild",
+        f"{_FREE_CANCELLATION}{_CHANGED}",
+        f"{_CHANGED}{_FREE_CANCELLATION}",
+        "R16: a client change that is cancelled uses a rebuild, and its own rebuild another",
+    ),
+    _machine(
+        "a change before the pass",
+        "if entry.cancel_pass:",
+        "if entry.cancel_pass and not _changed_by_client(entry, result):",
+        "R16: of two excuses the client change is told",
+    ),
+    _machine(
+        "cancelled rebuilds are free",
+        f"{_CANCEL_PASS}{_FREE_CANCELLATION}",
+        f"{_FREE_CANCELLATION}{_CANCEL_PASS}",
+        "R16: only the first cancelled request of a run is free",
+    ),
+    _machine(
+        "the provider's word is nothing",
+        "result.client_changed or client_changed(",
+        "client_changed(",
+        "R15: what the provider reports excuses nothing",
+    ),
+    _machine(
+        "only the provider's word",
+        "return result.client_changed or client_changed(entry.fingerprint, result.fingerprint, sizes)",
+        "return result.client_changed",
+        "R15: digests excuse nothing",
+    ),
+    _machine(
+        "the conversation shrank",
+        "now=result.input_bytes)",
+        "now=result.conversation_bytes)",
+        "R15: tools and instructions are no part of the size",
+    ),
+    _machine(
+        "warm changes use the excuse",
+        "        entry, reason = _reused(entry, result, policy), Reason.REUSE",
+        "        changed = _changed_by_client(entry, result)\n"
+        "        entry, reason = _reused(entry, result, policy), Reason.REUSE\n"
+        "        entry = replace(entry, rebuilds_used=entry.rebuilds_used + changed)",
+        "R16: an excuse is used by a request that was warm",
+    ),
+    _machine(
+        "small changes use the excuse",
+        "        reason = Reason.NEUTRAL",
+        "        changed = _changed_by_client(entry, result)\n"
+        "        entry, reason = replace(entry, rebuilds_used=entry.rebuilds_used + changed), Reason.NEUTRAL",
+        "R16: an excuse is used by a small request",
     ),
     _machine(
         "first cancelled request costs a rebuild",
@@ -343,14 +505,14 @@ MUTANTS = (
     ),
     _machine(
         "cancelled requests count",
-        "        if result.ending is Ending.CANCELLED:\n            return entry, Reason.CANCELLED\n",
+        _FREE_CANCELLATION,
         "",
         "R14: a cancelled request counts",
     ),
     _machine(
         "cancelled requests are free for ever",
-        "        if result.ending is Ending.CANCELLED:\n            return entry, Reason.CANCELLED\n",
-        "    if result.ending is Ending.CANCELLED:\n        return entry, Reason.CANCELLED\n",
+        _CHANGED,
+        f"{_CHANGED}    if result.ending is Ending.CANCELLED:\n        return entry, Reason.CANCELLED\n",
         "R16: with no rebuild left a cancelled request is still not counted",
     ),
     _machine(
@@ -396,6 +558,338 @@ MUTANTS = (
         "refusal_pass=not entry.refusal_pass_spent",
         "refusal_pass=False",
         "R17: a chat that recovers from a refusal is stopped on its warm message",
+    ),
+    # what is remembered
+    _machine(
+        "what never ran is compared with",
+        _SKIPS_WHAT_NEVER_RAN,
+        "",
+        "R15: a request that failed before it began hides the change that its repetition brings",
+    ),
+    _machine(
+        "digests of what never ran",
+        _SKIPS_WHAT_NEVER_RAN,
+        "    if _nothing_ran(result):\n        return replace(entry, fingerprint=result.fingerprint)\n",
+        "R15: only the size and the time of what never ran are left out",
+    ),
+    _machine(
+        "size of what never ran",
+        _SKIPS_WHAT_NEVER_RAN,
+        "    if _nothing_ran(result):\n        return replace(entry, input_bytes=result.input_bytes)\n",
+        "R15: a conversation is held against the size of what never ran",
+    ),
+    _machine(
+        "time of what never ran",
+        _SKIPS_WHAT_NEVER_RAN,
+        "    if _nothing_ran(result):\n        return replace(entry, settled_ms=now_ms)\n",
+        "R24: a request that never ran makes the pause shorter",
+    ),
+    _machine(
+        "what broke is not compared with",
+        _SKIPS_WHAT_NEVER_RAN,
+        "    if result.ending is Ending.FAILED:\n        return entry\n",
+        "R15: a response that began and broke is not remembered",
+    ),
+    _machine(
+        "what was cancelled is not compared with",
+        _SKIPS_WHAT_NEVER_RAN,
+        "    if _nothing_ran(result) or result.ending is Ending.CANCELLED:\n        return entry\n",
+        "R15: a cancelled request is not remembered",
+    ),
+    _machine(
+        "time of small requests",
+        _SKIPS_WHAT_NEVER_RAN,
+        "    if _nothing_ran(result) or kind is Kind.NEUTRAL:\n        return entry\n",
+        "R24: a small request makes the pause no shorter",
+    ),
+    _machine("no time is kept", _STAMPS, "", "R24: nobody knows how long"),
+    _machine(
+        "small requests are compared with",
+        _ASIDE,
+        "if False:",
+        "R15: a side request with other tools makes a change of every turn",
+    ),
+    _machine(
+        "digests of small requests",
+        _LEFT_ALONE,
+        _LEFT_ALONE.replace("entry", "replace(entry, fingerprint=result.fingerprint)"),
+        "R15: only the size of a small request is left out",
+    ),
+    _machine(
+        "size of small requests",
+        _LEFT_ALONE,
+        _LEFT_ALONE.replace("entry", "replace(entry, input_bytes=result.input_bytes)"),
+        "R15: a conversation is held against the size of a side request",
+    ),
+    _machine(
+        "a small first request is not compared with",
+        _ASIDE,
+        "if kind is Kind.NEUTRAL:",
+        "R15: what changes after a small beginning is not told",
+    ),
+    _machine(
+        "warm requests are not compared with",
+        _ASIDE,
+        "if not kind.cold and entry.fingerprint is not None:",
+        "R15: a change that cost nothing excuses the next rebuild",
+    ),
+    _machine(
+        "excused requests are not compared with",
+        _ASIDE,
+        "if (kind is Kind.NEUTRAL or entry.count == 0 and kind.cold) and entry.fingerprint is not None:",
+        "R15: going back is no change",
+    ),
+    _machine(
+        "unsent requests are compared with",
+        _UNSENT,
+        f"        entry = replace(entry, fingerprint=result.fingerprint)\n{_UNSENT}",
+        "R15: a request that never left hides the change that its repetition brings",
+    ),
+    _machine(
+        "size of unsent requests",
+        _UNSENT,
+        f"        entry = replace(entry, input_bytes=result.input_bytes)\n{_UNSENT}",
+        "R15: a conversation is held against the size of what never left",
+    ),
+    _machine(
+        "time of unsent requests",
+        _UNSENT,
+        f"        entry = replace(entry, settled_ms=now_ms)\n{_UNSENT}",
+        "R24: a request that never left makes the pause shorter",
+    ),
+    _machine(
+        "stopped requests are compared with",
+        _RUNS,
+        f"{_RUNS}\n    else:\n        entry = replace(entry, fingerprint=None)",
+        "R15: what was stopped, and sent nowhere, takes the place of the request before",
+    ),
+    _machine(
+        "digests of the first request are kept",
+        _REMEMBERS,
+        _REMEMBERS.replace("result.fingerprint", "entry.fingerprint or result.fingerprint"),
+        "R15: one change excuses every later rebuild",
+    ),
+    _machine(
+        "missing digests are not noticed",
+        _REMEMBERS,
+        _REMEMBERS.replace("result.fingerprint", "result.fingerprint or entry.fingerprint"),
+        "R15: a request is compared with one before the one before",
+    ),
+    _machine(
+        "size of the first request is kept",
+        _REMEMBERS,
+        _REMEMBERS.replace("result.input_bytes", "entry.input_bytes or result.input_bytes"),
+        "R15: a conversation is held against the size of the first",
+    ),
+    # causes
+    _machine(
+        "the pause ends with the request",
+        _GAP,
+        _GAP.replace("result.started_ms", "now_ms"),
+        "R24: a long answer is told as a pause",
+    ),
+    _machine(
+        "time of stopped attempts",
+        _RUNS,
+        f"{_RUNS}\n    else:\n        entry = replace(entry, settled_ms=now_ms)",
+        "R24: an attempt that was stopped makes the pause shorter",
+    ),
+    _machine(
+        "excused requests explain the stop",
+        _KEEPS_CAUSE,
+        "entry = replace(entry, cause=why)",
+        "R23: a stop names the cause of a request that did not count",
+    ),
+    _machine("stops have no cause", _KEEPS_CAUSE, "", "R23: a stop does not say why"),
+    _machine(
+        "the first cause is kept",
+        _KEEPS_CAUSE,
+        "entry = entry if reason in _EXCUSES or entry.count > 1 else replace(entry, cause=why)",
+        "R23: a stop names the cause of the first request that counted",
+    ),
+    # fingerprint
+    *(
+        _fingerprint(f"{part} do not matter", f'    (Change.{part.upper()}, "{part}"),\n', "", f"R15: other {part}")
+        for part in ("tools", "instructions", "thinking", "speed")
+    ),
+    _fingerprint(
+        "openings do not matter",
+        _REWRITTEN,
+        "return False",
+        "R15: a rewritten opening is not excused, and a chat that is cold twice at its beginning is stopped",
+    ),
+    _fingerprint(
+        "compactions are excused",
+        _REWRITTEN,
+        "return rewritten",
+        "R15: a compaction is taken for a client change",
+    ),
+    _fingerprint(
+        "every edit is excused",
+        f"rewritten = before.opening != now.opening{_DROPPED}",
+        "rewritten = _first_difference(before, now) > 0",
+        "R15: a client that trims its history in a loop is not stopped",
+    ),
+    _fingerprint(
+        "every longer conversation is excused",
+        "rewritten = before.opening != now.opening",
+        "rewritten = before.items != now.items",
+        "R15: whatever is said next is taken for a change",
+    ),
+    _fingerprint(
+        "a window is a change",
+        _REWRITTEN,
+        "return before.window != now.window or rewritten and not _compaction(before, now, sizes)",
+        "R15: a new compaction window is excused",
+    ),
+    _fingerprint(
+        "a compaction hides other tools",
+        "    if any(getattr(before",
+        "    if _compaction(before, now, sizes):\n        return False\n    if any(getattr(before",
+        "R15: tools that changed with a compaction are not excused",
+    ),
+    _fingerprint(
+        "a dropped front is a change",
+        _DROPPED,
+        "",
+        "R15: a client that drops its oldest turns in a loop is excused four times",
+    ),
+    _fingerprint(
+        "only one dropped item",
+        _STARTS,
+        "range(ITEM_BYTES, 2 * ITEM_BYTES, ITEM_BYTES)",
+        "R15: a client that drops two items at a time is excused four times",
+    ),
+    _fingerprint(
+        "all but one dropped item",
+        _STARTS,
+        "range(ITEM_BYTES, len(before.items) - ITEM_BYTES, ITEM_BYTES)",
+        "R15: a client that keeps only its last item is excused",
+    ),
+    _fingerprint(
+        "a dropped item is looked for in this request",
+        "before.items[at : at + ITEM_BYTES] == now.opening",
+        "now.items[at : at + ITEM_BYTES] == before.opening",
+        "R15: it is not noticed that the front was dropped",
+    ),
+    _fingerprint(
+        "whoever drops a front rewrote it",
+        "any(before.items[at",
+        "all(before.items[at",
+        "R15: it is not noticed that the front was dropped",
+    ),
+    _fingerprint(
+        "a dropped front hides other tools",
+        "    if any(getattr(before",
+        "    if before.opening != now.opening and _dropped_front(before, now):\n        return False\n"
+        "    if any(getattr(before",
+        "R15: tools that changed while the oldest turns were dropped are not excused",
+    ),
+    _fingerprint(
+        "80 percent are a compaction",
+        "self.now * 100 < self.before * SHRUNK_PERCENT",
+        "self.now * 100 <= self.before * SHRUNK_PERCENT",
+        "R15: exactly 80 percent are taken for a compaction",
+    ),
+    _fingerprint(
+        "a compaction halves",
+        "SHRUNK_PERCENT = 80",
+        "SHRUNK_PERCENT = 50",
+        "R15: a conversation of less than 80 percent is not taken for compacted",
+    ),
+    _fingerprint(
+        "what grew was compacted",
+        "return self.now * 100 < self.before * SHRUNK_PERCENT",
+        "return self.before * 100 < self.now * SHRUNK_PERCENT or self.now * 100 < self.before * SHRUNK_PERCENT",
+        "R15: an opening in front of a longer conversation is not excused",
+    ),
+    _fingerprint("sizes do not matter", "sizes.shrunk or ", "", "R15: a compaction is not told by its size"),
+    _fingerprint(
+        "the client's word does not matter",
+        "now.compacted or ",
+        "",
+        "R15: a compaction that the client names is not believed",
+    ),
+    _fingerprint(
+        "once compacted is always compacted",
+        "now.compacted or ",
+        "now.compacted or before.compacted or ",
+        "R15: after a compaction a rewritten opening is not excused",
+    ),
+    _fingerprint(
+        "windows do not matter",
+        " or before.window != now.window",
+        "",
+        "R15: a new compaction window is not noticed",
+    ),
+    _fingerprint(
+        "a named window is a compaction",
+        " or before.window != now.window",
+        ' or now.window != b""',
+        "R15: a client that names its window is never excused for its opening",
+    ),
+    _fingerprint(
+        "the first request is a change",
+        "    if before is None or now is None:\n        return False",
+        "    if before is None or now is None:\n        return now is not None",
+        "R15: a request with none before it is excused",
+    ),
+    _fingerprint(
+        "no digests are a change",
+        "    if before is None or now is None:\n        return False",
+        "    if before is None or now is None:\n        return before is not None",
+        "R15: a request without digests is excused",
+    ),
+    _fingerprint(
+        "items are counted from nought",
+        "return differing // ITEM_BYTES + 1",
+        "return differing // ITEM_BYTES or 1",
+        "R24: the item before the edited one is named",
+    ),
+    _fingerprint(
+        "items of this request",
+        "items=before.items_count",
+        "items=now.items_count",
+        "R24: it is not said out of how many items the edited one was",
+    ),
+    _fingerprint(
+        "more items are another history",
+        "    if before.items[:shared] == now.items[:shared]:\n        return 0\n",
+        "    if before.items == now.items:\n        return 0\n    if before.items[:shared] == now.items[:shared]:\n"
+        "        return shared // ITEM_BYTES + 1\n",
+        "R24: a conversation that goes on is told as an edited one",
+    ),
+    _fingerprint(
+        "exactly the lifetime is no pause", "gap_ms >= lifetime_ms", "gap_ms > lifetime_ms", "R24: five minutes"
+    ),
+    _fingerprint("every rest is a pause", "gap_ms >= lifetime_ms", "gap_ms > 0", "R24: nine seconds are a pause"),
+    _fingerprint("pauses in milliseconds", "gap_s=gap_ms // 1000", "gap_s=gap_ms", "R24: a pause is told too long"),
+    _fingerprint("marks do not matter", "if not now.marked:", "if False:", "R24: nobody is told to ask for caching"),
+    _fingerprint(
+        "a pause explains missing marks",
+        "    if not now.marked:\n        return Cause(Change.UNMARKED)\n    if gap_ms >= lifetime_ms:\n"
+        "        return Cause(Change.IDLE, gap_s=gap_ms // 1000)\n",
+        "    if gap_ms >= lifetime_ms:\n        return Cause(Change.IDLE, gap_s=gap_ms // 1000)\n"
+        "    if not now.marked:\n        return Cause(Change.UNMARKED)\n",
+        "R24: who asks for no caching is told to wait less",
+    ),
+    _fingerprint(
+        "missing marks explain every change",
+        "    if before is not None:\n        for change",
+        "    if not now.marked:\n        return Cause(Change.UNMARKED)\n    if before is not None:\n        for change",
+        "R24: a change is not told where marks are missing",
+    ),
+    _fingerprint(
+        "the first request is unchanged",
+        "return UNKNOWN if before is None else Cause(Change.UNCHANGED)",
+        "return Cause(Change.UNCHANGED)",
+        "R24: the provider is blamed for a first request",
+    ),
+    _fingerprint(
+        "nobody is to blame",
+        "return UNKNOWN if before is None else Cause(Change.UNCHANGED)",
+        "return UNKNOWN",
+        "R24: it is not said that the client changed nothing",
     ),
     # usage
     _usage(

@@ -3,11 +3,12 @@
 from dataclasses import dataclass, field
 
 from cachegate.guard.budget import Entry
+from cachegate.guard.fingerprint import Cause
 from cachegate.guard.machine import Decision, Settled
 from cachegate.guard.policy import Policy
 from cachegate.guard.scope import SECRET_BYTES, Mode, Scope, budget_key
 from guard.scenario import Asking, Budget, Finish, Row, Scenario, Size
-from guard.subject import REAL, Guard
+from guard.subject import REAL, Guard, digested
 
 _SECRET = bytes(SECRET_BYTES)
 _START_MS = 1_000_000_000
@@ -60,6 +61,13 @@ def settlement_word(settled: Settled) -> str:
     return _SETTLEMENT_WORDS.get(key, "/".join(map(str, key)))
 
 
+def cause_word(cause: Cause) -> str:
+    """Return a cause as a table writes it."""
+    word = cause.change.value
+    details = {"history_changed": f" {cause.item}/{cause.items}", "idle_over_lifetime": f" {cause.gap_s}s"}
+    return word + details.get(word, "")
+
+
 def play(scenario: Scenario, guard: Guard = REAL) -> None:
     """Play every row. Raises MismatchError naming file, line, row and what happened instead."""
     stage = _Stage(guard, scenario.policy)
@@ -76,12 +84,13 @@ class _Stage:
     policy: Policy
     now_ms: int = _START_MS
     entries: dict[str, Entry] = field(default_factory=dict)
-    running: dict[str, Asking] = field(default_factory=dict)
+    running: dict[str, tuple[Asking, int]] = field(default_factory=dict)
+    """How a request asked, and when."""
 
     def perform(self, row: Row) -> str:
         """Do what a row says; return what differs from its expectation."""
         self.now_ms += row.wait_ms
-        asking = row.asking or self.running.pop(row.request)
+        asking, started_ms = (row.asking, self.now_ms) if row.asking else self.running.pop(row.request)
         found: list[_Found] = []
         runs = True
         if row.asking is not None:
@@ -90,11 +99,13 @@ class _Stage:
             found.append(("decision", decision_word(decision), row.expect.decision))
             if row.finish is None:
                 found.append(("count of the decision", decision.count, row.expect.count))
-                self.running[row.request] = asking
+                found.append(("cause", cause_word(decision.cause), row.expect.because))
+                self.running[row.request] = (asking, started_ms)
         if row.finish is not None and runs:
-            settled = self._finish(asking, row.finish)
+            settled = self._finish(asking, started_ms, row.finish)
             found.append(("end", settlement_word(settled), row.expect.settlement))
             found.append(("count of the end", settled.count, row.expect.count))
+            found.append(("cause", cause_word(settled.cause), row.expect.because))
         entry = self.entries[_key(asking.budget)]
         found.append(("count", entry.count, row.expect.count))
         found.append(("left", self.policy.rebuilds - entry.rebuilds_used, row.expect.left))
@@ -108,7 +119,7 @@ class _Stage:
         self.entries[key], decision = self.guard.admit(entry, ask, self.now_ms, self.policy)
         return decision
 
-    def _finish(self, asking: Asking, finish: Finish) -> Settled:
+    def _finish(self, asking: Asking, started_ms: int, finish: Finish) -> Settled:
         key = _key(asking.budget)
         result = self.guard.result(
             usage=self.guard.usage(finish.total, finish.read),
@@ -118,6 +129,8 @@ class _Stage:
             sent="not-sent" not in finish.flags,
             began="never-began" not in finish.flags,
             client_changed="client-change" in finish.flags,
+            fingerprint=digested(asking.letters),
+            started_ms=started_ms,
         )
         self.entries[key], settled = self.guard.settle(self.entries[key], result, self.now_ms, self.policy)
         return settled

@@ -13,16 +13,30 @@ request measures nothing, so its row says only how large it is. Overlapping requ
     +90s   end a 200k/0 cancelled    -> excused:cancelled count=0
 
 `?` is unknown. Bytes (`800KB`, or `800KB+50KB` with the tools and instructions behind the plus) stand behind the
-tokens, or are four a token. `x360` repeats a row. `with limit=3` changes a number of the policy. Everything that is
-not known here is an error, and so is a row that does not say what became of the request and of the count.
+tokens, or are four a token. `x360` repeats a row. `with limit=3` changes a number of the policy.
+
+Requests are made of the same parts unless a row says otherwise, for itself alone (`letters.py`). Why a cold request was
+cold, or the last one that made a stop, is the last thing a row can expect:
+
+    +17s   chat  610k/0 tools=B                 -> allowed excused:client-change count=1 because tools_changed
+    +9s    chat  612k/0 tools=B edited=3,5      -> allowed miss count=2 because history_changed 3/9
+    +9s    chat  612k   tools=C                 -> stopped:measured count=2 because history_changed 3/9
+
+Parts are `tools`, `instructions`, `opening`, `thinking`, `speed` (a letter), `window` (a number), `items` (how many),
+`edited` (which of them), `dropped` (how many of the oldest), and `compacted`, `unmarked`, or `no digests` at all.
+
+Everything that is not known here is an error, and so is a row that does not say what became of the request and of the
+count.
 """
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from cachegate.guard.policy import Policy
+from guard.letters import Letters
 
 DECISIONS = frozenset(
     {"allowed", "recovered", "stopped:measured", "stopped:unreported", "observed:measured", "observed:unreported"}
@@ -41,8 +55,40 @@ SETTLEMENTS = frozenset(
     }
 )
 _ENDINGS = frozenset({"completed", "cancelled", "refused", "failed", "timeout", "shutdown"})
-_PHRASES = {"client change": "client-change", "not sent": "not-sent", "never began": "never-began"}
-FLAGS = frozenset({"self-hosted", *_PHRASES.values()})
+CAUSES = frozenset(
+    {
+        "tools_changed",
+        "instructions_changed",
+        "thinking_changed",
+        "speed_changed",
+        "history_changed",
+        "idle_over_lifetime",
+        "no_cache_marks",
+        "unchanged",
+        "unknown",
+    }
+)
+_DETAILS = {"history_changed": re.compile(r"[1-9]\d*/[1-9]\d*"), "idle_over_lifetime": re.compile(r"[1-9]\d*s")}
+"""What must be said with a cause: the item and how many there were, or the seconds."""
+_PHRASES = {
+    "client change": "client-change",
+    "not sent": "not-sent",
+    "never began": "never-began",
+    "no digests": "no-digests",
+}
+FLAGS = frozenset({"self-hosted", "client-change", "not-sent", "never-began"})
+_PARTS = {
+    "tools": re.compile(r"[A-Z]"),
+    "instructions": re.compile(r"[A-Z]"),
+    "opening": re.compile(r"[A-Z]"),
+    "thinking": re.compile(r"[A-Z]"),
+    "speed": re.compile(r"[A-Z]"),
+    "window": re.compile(r"[1-9]\d*"),
+    "items": re.compile(r"[1-9]\d*"),
+    "edited": re.compile(r"[1-9]\d*(?:,[1-9]\d*)*"),
+    "dropped": re.compile(r"[1-9]\d*"),
+}
+_BARE_PARTS = frozenset({"compacted", "unmarked"})
 _MODES = frozenset({"chat", "compaction", "auxiliary"})
 _POLICY = frozenset(number.name for number in fields(Policy))
 _MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
@@ -86,6 +132,8 @@ class Asking:
     budget: Budget
     size: Size
     self_hosted: bool
+    letters: Letters | None
+    """None: nothing is known of what the request is made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +155,7 @@ class Expectation:
     count: int
     left: int | None
     running: int | None
+    because: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +277,9 @@ def _row(text: str, line: int, draft: _Draft) -> Row:
     expect = _expectation(right.split(), asks=asking is not None, ends=finish is not None)
     if request and times != 1:
         raise TableError("a request starts and ends once")
-    if asking is not None and finish is None and request and not (expect.decision or "").startswith("stopped"):
+    if asking is not None and finish is None and not (expect.decision or "").startswith("stopped"):
+        if not request:
+            raise TableError("a request that runs needs a name, or its end")
         draft.running.add(request)
     return Row(line, text, wait_ms, times, request, asking, finish, expect)
 
@@ -250,34 +301,83 @@ def _when(words: Iterator[str]) -> tuple[int, int, str]:
 def _what(first: str, words: Iterator[str], draft: _Draft) -> tuple[str, Asking | None, Finish | None]:
     """Return the name of an overlapping request, how it asks, and how it ends."""
     if first == "end":
-        request = _next(words, "the name of a request")
-        if request not in draft.running:
-            raise TableError(f"{request!r} is not running")
-        draft.running.remove(request)
-        finish, size = _finish(_next(words, "total/cached"), words)
-        if size is not None or "self-hosted" in finish.flags:
-            raise TableError("size and self-hosted stand where the request starts")
+        request, finish = _end(words, draft)
         return request, None, finish
     if first == "start":
-        request = _next(words, "the name of a request")
-        if request in draft.running:
-            raise TableError(f"{request!r} is running already")
-        budget = _budget(_next(words, "a budget"))
-        size = _size_or_tokens(_next(words, "a size"))
-        flags = [*words]
-        if flags not in ([], ["self-hosted"]):
-            raise TableError(f"nobody knows what {' '.join(flags)!r} means at a start")
-        return request, Asking(budget, size, self_hosted=bool(flags)), None
-    budget = _budget(first)
+        request, asking = _start(words, draft)
+        return request, asking, None
+    return "", *_whole(_budget(first), words)
+
+
+def _end(words: Iterator[str], draft: _Draft) -> tuple[str, Finish]:
+    request = _next(words, "the name of a request")
+    if request not in draft.running:
+        raise TableError(f"{request!r} is not running")
+    draft.running.remove(request)
+    finish, size = _finish(_next(words, "total/cached"), words)
+    if size is not None or "self-hosted" in finish.flags:
+        raise TableError("size and self-hosted stand where the request starts")
+    return request, finish
+
+
+def _start(words: Iterator[str], draft: _Draft) -> tuple[str, Asking]:
+    request = _next(words, "the name of a request")
+    if request in draft.running:
+        raise TableError(f"{request!r} is running already")
+    budget = _budget(_next(words, "a budget"))
+    size = _size_or_tokens(_next(words, "a size"))
+    letters, flags = _letters(words)
+    if flags not in ([], ["self-hosted"]):
+        raise TableError(f"nobody knows what {' '.join(flags)!r} means at a start")
+    return request, Asking(budget, size, self_hosted=bool(flags), letters=letters)
+
+
+def _whole(budget: Budget, words: Iterator[str]) -> tuple[Asking, Finish | None]:
+    """Return a request that ends before anything else happens, or is stopped."""
     word = _next(words, "total/cached, or the size of a stopped request")
+    letters, others = _letters(words)
     if "/" not in word and word != "?":
-        return "", Asking(budget, _size_or_tokens(word), self_hosted=False), None
-    finish, size = _finish(word, words)
+        if others:
+            raise TableError(f"nobody knows what {' '.join(others)!r} means here")
+        return Asking(budget, _size_or_tokens(word), self_hosted=False, letters=letters), None
+    finish, size = _finish(word, iter(others))
     if size is None:
         if finish.total is None:
             raise TableError("a request of unknown tokens needs its bytes")
         size = Size(finish.total * _BYTES_PER_TOKEN)
-    return "", Asking(budget, size, self_hosted="self-hosted" in finish.flags), finish
+    return Asking(budget, size, self_hosted="self-hosted" in finish.flags, letters=letters), finish
+
+
+def _letters(words: Iterator[str]) -> tuple[Letters | None, list[str]]:
+    """Take what says what a request is made of out of the words; return the others too."""
+    parts: dict[str, Any] = {}
+    digested, others = True, list[str]()
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name in parts or (word == "no-digests" and not digested):
+            raise TableError(f"{word!r} stands twice")
+        if word == "no-digests":
+            digested = False
+        elif word in _BARE_PARTS:
+            parts[word] = True
+        elif equals and name in _PARTS:
+            if not _PARTS[name].fullmatch(value):
+                raise TableError(f"{value!r} is nothing that {name} can be")
+            parts[name] = _part(name, value)
+        else:
+            others.append(word)
+    if parts and not digested:
+        raise TableError("what has no digests has no letters")
+    letters = Letters(**parts)
+    if letters.dropped >= letters.items or not all(1 < at <= letters.items for at in letters.edited):
+        raise TableError(f"there are {letters.items} items, and the first is the opening")
+    return letters if digested else None, others
+
+
+def _part(name: str, value: str) -> str | int | tuple[int, ...]:
+    if name == "edited":
+        return tuple(map(int, value.split(",")))
+    return int(value) if name in {"items", "dropped"} else value
 
 
 def _finish(tokens: str, words: Iterator[str]) -> tuple[Finish, Size | None]:
@@ -347,6 +447,7 @@ def _expectation(words: list[str], *, asks: bool, ends: bool) -> Expectation:
     decision: str | None = None
     settlement: str | None = None
     numbers: dict[str, int] = {}
+    words, because = _because(words)
     for word in words:
         number = _NUMBER.fullmatch(word)
         if number and number[1] not in numbers:
@@ -362,6 +463,21 @@ def _expectation(words: list[str], *, asks: bool, ends: bool) -> Expectation:
         raise TableError("a row that asks expects a decision, and only such a row")
     if (settlement is not None) is not ends or (stopped and ends):
         raise TableError("a row that runs a request expects what it measured; a stopped one measures nothing")
+    if because is not None and not (stopped or ends):
+        raise TableError("there is a cause when a request was stopped, or has ended")
     if "count" not in numbers:
         raise TableError("a row must say the count: count=1")
-    return Expectation(decision, settlement, numbers["count"], numbers.get("left"), numbers.get("running"))
+    return Expectation(decision, settlement, numbers["count"], numbers.get("left"), numbers.get("running"), because)
+
+
+def _because(words: list[str]) -> tuple[list[str], str | None]:
+    """Take the cause off the end of an expectation."""
+    if "because" not in words:
+        return words, None
+    place = words.index("because")
+    cause, *details = words[place + 1 :] or [""]
+    pattern = _DETAILS.get(cause)
+    complete = len(details) == 1 and pattern.fullmatch(details[0]) if pattern else not details
+    if cause not in CAUSES or not complete:
+        raise TableError(f"{' '.join(words[place:])!r} is no cause, or does not say where or how long")
+    return words[:place], " ".join([cause, *details])

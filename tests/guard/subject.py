@@ -4,17 +4,19 @@ Whoever tests through a `Guard` can be turned against a broken one. That is how 
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from cachegate.guard import machine, usage
+from cachegate.guard import fingerprint, machine, usage
 from cachegate.guard.budget import Entry
+from cachegate.guard.fingerprint import Fingerprint
 from cachegate.guard.machine import Ask, Decision, Ending, Result, Settled
 from cachegate.guard.policy import Policy
 from cachegate.guard.usage import Usage
+from guard.letters import Letters
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +33,46 @@ class Guard:
 
 REAL = Guard(machine.admit, machine.settle, Ask, Result, Ending, Usage)
 
-_SOURCES = {"machine": Path(machine.__file__), "usage": Path(usage.__file__)}
-_IMPORT_OF_USAGE = "from cachegate.guard.usage import"
-_USAGE, _MACHINE = "altered_guard_usage", "altered_guard_machine"
+_SOURCES = {"fingerprint": fingerprint, "usage": usage, "machine": machine}
+"""What can be altered; the machine imports the others."""
+MODULES = tuple(_SOURCES)
+
+
+def digested(letters: Letters | None) -> Fingerprint | None:
+    """Return what the guard gets to see of the letters: bytes that are equal where the letters are."""
+    if letters is None:
+        return None
+    items = [text.encode() for text in letters.texts]
+    return Fingerprint(
+        tools=letters.tools.encode(),
+        instructions=letters.instructions.encode(),
+        opening=items[0] if items else b"",
+        thinking=letters.thinking.encode(),
+        speed=letters.speed.encode(),
+        items=b"".join(items),
+        items_count=len(items),
+        window=letters.window.encode(),
+        compacted=letters.compacted,
+        marked=not letters.unmarked,
+    )
 
 
 def source(name: str) -> str:
-    """Return the source of `machine` or `usage`."""
-    return _SOURCES[name].read_text(encoding="utf-8")
+    """Return the source of one of `MODULES`."""
+    return Path(str(_SOURCES[name].__file__)).read_text(encoding="utf-8")
 
 
-def altered(machine_source: str, usage_source: str) -> Guard:
+def altered(sources: Mapping[str, str]) -> Guard:
     """Build a guard from other source, beside the real one and without touching it."""
-    if machine_source.count(_IMPORT_OF_USAGE) != 1:
-        raise ValueError(f"machine.py must say {_IMPORT_OF_USAGE!r} exactly once")
-    machine_source = machine_source.replace(_IMPORT_OF_USAGE, f"from {_USAGE} import")
-    with _modules(_USAGE, _MACHINE) as (altered_usage, altered_machine):
-        _fill(altered_usage, usage_source)
+    machine_source = sources["machine"]
+    for name in MODULES[:-1]:
+        imported = f"from cachegate.guard.{name} import"
+        if machine_source.count(imported) != 1:
+            raise ValueError(f"machine.py must say {imported!r} exactly once")
+        machine_source = machine_source.replace(imported, f"from {_copy(name)} import")
+    with _modules(*map(_copy, MODULES)) as (altered_fingerprint, altered_usage, altered_machine):
+        _fill(altered_fingerprint, sources["fingerprint"])
+        _fill(altered_usage, sources["usage"])
         _fill(altered_machine, machine_source)
     return Guard(
         admit=altered_machine.admit,
@@ -57,6 +82,10 @@ def altered(machine_source: str, usage_source: str) -> Guard:
         ending=altered_machine.Ending,
         usage=altered_usage.Usage,
     )
+
+
+def _copy(name: str) -> str:
+    return f"altered_guard_{name}"
 
 
 @contextmanager

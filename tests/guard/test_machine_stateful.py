@@ -16,10 +16,11 @@ from cachegate.guard.budget import Entry
 from cachegate.guard.machine import Decision, Settled
 from cachegate.guard.policy import Policy
 from cachegate.stores.memory import MemoryStore
+from guard.letters import Letters
 from guard.mutants import MUTANTS, guard_of
 from guard.oracle import LARGE_BYTES, LARGE_TOKENS, SILENCE_MS, Ended, Oracle
-from guard.player import decision_word, settlement_word
-from guard.subject import REAL, Guard
+from guard.player import cause_word, decision_word, settlement_word
+from guard.subject import REAL, Guard, digested
 
 POLICY = Policy()
 ENTRIES_MAX = 3
@@ -49,7 +50,19 @@ mostly = st.sampled_from((True, True, True, False))
 endings = st.sampled_from(
     ("completed", "completed", "cancelled", "cancelled", "refused", "failed", "timeout", "shutdown")
 )
-fixed_parts = st.sampled_from((0, LARGE_BYTES - 200_001, LARGE_BYTES - 200_000, 700_000))
+few = st.sampled_from("AAAB")
+edits = st.sampled_from(((), (2,), (3,), (2, 3)))
+made_of = st.one_of(
+    st.just(Letters()),
+    st.builds(Letters, tools=st.sampled_from("ABC")),
+    st.builds(Letters, opening=st.sampled_from("ABC")),
+    st.builds(Letters, opening=few, window=st.sampled_from(("", "1", "2")), compacted=seldom),
+    st.builds(Letters, items=st.integers(3, 12), edited=edits, unmarked=seldom),
+    st.builds(Letters, instructions=few, thinking=few, speed=few, edited=edits, dropped=st.integers(0, 2)),
+    st.none(),
+)
+"""What a request is made of: often the same, else something else, or many things."""
+fixed_parts = st.sampled_from((0, 200_000, LARGE_BYTES - 200_001, LARGE_BYTES - 200_000, 700_000))
 ends = st.builds(
     HowItEnds,
     total=st.one_of(
@@ -57,7 +70,10 @@ ends = st.builds(
         st.integers(0, 1_000_000),
     ),
     read=st.sampled_from(
-        ("unknown", "nothing", "nothing", "static", "large", "just less", "just enough", "all", "half")
+        (
+            *("unknown", "nothing", "nothing", "static", "large", "half"),
+            *("just less", "just enough", "all", "one more", "less than most", "enough of most"),
+        )
     ),
     ending=endings,
     fixed_bytes=fixed_parts,
@@ -73,6 +89,8 @@ class Running:
 
     budget: str
     conversation_bytes: int
+    letters: Letters | None
+    started_ms: int
 
 
 class GuardMachine(RuleBasedStateMachine):
@@ -91,25 +109,29 @@ class GuardMachine(RuleBasedStateMachine):
     def wait(self, pause_ms: int) -> None:
         self.now_ms += pause_ms
 
-    @rule(budget=budgets, conversation_bytes=conversations, self_hosted=seldom)
-    def ask(self, budget: str, conversation_bytes: int, *, self_hosted: bool) -> None:
-        self._ask(Running(budget, conversation_bytes), self_hosted=self_hosted)
+    @rule(budget=budgets, conversation_bytes=conversations, letters=made_of, self_hosted=seldom)
+    def ask(self, budget: str, conversation_bytes: int, letters: Letters | None, *, self_hosted: bool) -> None:
+        self._ask(self._new(budget, conversation_bytes, letters), self_hosted=self_hosted)
 
     @precondition(lambda self: self.running)
     @rule(place=st.integers(0, 100), how=ends)
     def end(self, place: int, how: HowItEnds) -> None:
         self._end(self.running.pop(place % len(self.running)), how)
 
-    @rule(budget=budgets, conversation_bytes=conversations, how=ends)
-    def whole(self, budget: str, conversation_bytes: int, how: HowItEnds) -> None:
+    @rule(budget=budgets, conversation_bytes=conversations, letters=made_of, how=ends)
+    def whole(self, budget: str, conversation_bytes: int, letters: Letters | None, how: HowItEnds) -> None:
         """A request that ends before anything else happens."""
-        self._whole(Running(budget, conversation_bytes), how)
+        self._whole(self._new(budget, conversation_bytes, letters), how)
 
-    @rule(ending=endings, fixed_bytes=fixed_parts, changed=seldom)
-    def cold(self, ending: str, fixed_bytes: int, *, changed: bool) -> None:
+    @rule(ending=endings, fixed_bytes=fixed_parts, letters=made_of, changed=seldom)
+    def cold(self, ending: str, fixed_bytes: int, letters: Letters | None, *, changed: bool) -> None:
         """A cold request of the busiest budget: the way to deep states."""
         how = HowItEnds(200_000, "nothing", ending, fixed_bytes, sent=True, began=True, changed=changed)
-        self._whole(Running(BUDGETS[0], 800_000), how)
+        self._whole(self._new(BUDGETS[0], 800_000, letters), how)
+
+    def _new(self, budget: str, conversation_bytes: int, letters: Letters | None) -> Running:
+        self.now_ms += 1
+        return Running(budget, conversation_bytes, letters, self.now_ms)
 
     def _whole(self, one: Running, how: HowItEnds) -> None:
         before = len(self.running)
@@ -118,7 +140,6 @@ class GuardMachine(RuleBasedStateMachine):
             self._end(self.running.pop(), how)
 
     def _ask(self, one: Running, *, self_hosted: bool) -> None:
-        self.now_ms += 1
         expected = self.oracle.ask(one.budget, self.now_ms, one.conversation_bytes, self_hosted=self_hosted)
         ask = self.guard.ask(one.conversation_bytes, self_hosted)
 
@@ -127,6 +148,7 @@ class GuardMachine(RuleBasedStateMachine):
 
         decision = at_once(self.store.apply(one.budget, change))
         assert decision_word(decision) == expected
+        assert cause_word(decision.cause) == self.oracle.last_cause(one.budget)
         if decision.runs:
             self.running.append(one)
 
@@ -136,7 +158,19 @@ class GuardMachine(RuleBasedStateMachine):
         whole = conversation + how.fixed_bytes
         expected = self.oracle.end(
             one.budget,
-            Ended(self.now_ms, how.total, read, how.ending, conversation, whole, how.sent, how.began, how.changed),
+            Ended(
+                at_ms=self.now_ms,
+                total=how.total,
+                read=read,
+                ending=how.ending,
+                conversation_bytes=conversation,
+                whole_bytes=whole,
+                sent=how.sent,
+                began=how.began,
+                changed=how.changed,
+                letters=one.letters,
+                started_ms=one.started_ms,
+            ),
         )
         result = self.guard.result(
             usage=self.guard.usage(how.total, read),
@@ -146,15 +180,18 @@ class GuardMachine(RuleBasedStateMachine):
             sent=how.sent,
             began=how.began,
             client_changed=how.changed,
+            fingerprint=digested(one.letters),
+            started_ms=one.started_ms,
         )
 
         def change(entry: Entry) -> tuple[Entry, Settled]:
             return self.guard.settle(entry, result, self.now_ms, POLICY)
 
-        assert settlement_word(at_once(self.store.apply(one.budget, change))) == expected
+        settled = at_once(self.store.apply(one.budget, change))
+        assert (settlement_word(settled), cause_word(settled.cause)) == (expected.word, expected.because)
 
     def _tokens(self, budget: str, how: HowItEnds) -> int | None:
-        left = self.oracle.left_behind(budget)
+        left, most = self.oracle.left_behind(budget)
         known = {
             "unknown": None,
             "nothing": 0,
@@ -163,6 +200,9 @@ class GuardMachine(RuleBasedStateMachine):
             "just less": max(0, -(-left * 3 // 4) - 1),
             "just enough": -(-left * 3 // 4),
             "all": left,
+            "one more": left + 1,
+            "less than most": max(0, -(-most * 3 // 4) - 1),
+            "enough of most": -(-most * 3 // 4),
             "half": (how.total or 0) // 2,
         }
         return known[how.read]
@@ -175,6 +215,8 @@ class GuardMachine(RuleBasedStateMachine):
             assert entry.count == self.oracle.count(budget)
             assert entry.rebuilds_used == self.oracle.rebuilds_used(budget)
             assert entry.in_flight == self.oracle.running(budget)
+            assert entry.fingerprint == digested(self.oracle.compared_letters(budget))
+            assert cause_word(entry.cause) == self.oracle.last_cause(budget)
         assert self.store.in_flight == len(self.running)
 
 
@@ -183,7 +225,23 @@ def test_the_guard_does_what_the_oracle_says() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["prefix is the read", "idle while running", "refusal pass costs a rebuild", "tools count as conversation"]
+    "name",
+    [
+        "prefix is the read",
+        "idle while running",
+        "refusal pass costs a rebuild",
+        "tools count as conversation",
+        "a small request sets the high prefix",
+        "a small request only raises the prefix",
+        "a dropped front is a change",
+        "small requests are compared with",
+        "cancelled changes cost a rebuild",
+        "what never ran is compared with",
+        "every edit is excused",
+        "sizes do not matter",
+        "silence is not measured",
+        "the first cause is kept",
+    ],
 )
 def test_the_oracle_notices(name: str) -> None:
     class Wrong(GuardMachine):

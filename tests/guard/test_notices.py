@@ -1,12 +1,14 @@
 """The words of a stop (R23): what they must say, and what no client may read into them."""
 
 import re
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
+from cachegate.guard.fingerprint import UNKNOWN, Cause, Change
 from cachegate.guard.machine import Decision, Outcome, Reason
-from cachegate.guard.notices import stop_words
+from cachegate.guard.notices import cause_words, stop_words
 from cachegate.guard.policy import Policy
 
 OVERFLOW = (
@@ -75,17 +77,40 @@ POLICIES = (
     Policy(idle_ms=90_000, limit=5, large_tokens=1_000_000),
     Policy(idle_ms=86_400_000, limit=1_000, large_tokens=100_000_000),
 )
+WORDS = {
+    Change.TOOLS: "The last time, the tools had changed.",
+    Change.INSTRUCTIONS: "The last time, the instructions had changed.",
+    Change.THINKING: "The last time, the thinking effort had changed.",
+    Change.SPEED: "The last time, the speed setting had changed.",
+    Change.HISTORY: "The last time, the conversation had been edited at item 3 of 9.",
+    Change.IDLE: "The last time, 7 minutes had passed since the request before.",
+    Change.UNMARKED: "The client does not ask the provider to cache anything.",
+    Change.UNCHANGED: "The last time, the client had changed nothing of what was sent before.",
+    Change.UNKNOWN: "",
+}
+CAUSES = [Cause(change, item=3, items=9, gap_s=420) for change in Change]
 STOPS = [
-    pytest.param(Decision(Outcome.BLOCKED, reason, policy.limit), policy, id=f"R23 {reason} {policy.idle_ms} ms")
-    for policy, reason in product(POLICIES, (Reason.MEASURED, Reason.UNREPORTED))
+    *(
+        pytest.param(Decision(Outcome.BLOCKED, reason, policy.limit), policy, False, id=f"{reason} {policy.idle_ms} ms")
+        for policy, reason in product(POLICIES, (Reason.MEASURED, Reason.UNREPORTED))
+    ),
+    *(
+        pytest.param(
+            Decision(Outcome.BLOCKED, reason, 2, cause),
+            Policy(),
+            anonymous,
+            id=f"{reason} {cause.change}{' anonymous' if anonymous else ''}",
+        )
+        for reason, cause, anonymous in product((Reason.MEASURED, Reason.UNREPORTED), CAUSES, (False, True))
+    ),
 ]
 MEASURED = Decision(Outcome.BLOCKED, Reason.MEASURED, 2)
 UNREPORTED = Decision(Outcome.BLOCKED, Reason.UNREPORTED, 2)
 
 
-@pytest.mark.parametrize(("decision", "policy"), STOPS)
-def test_no_client_takes_a_stop_for_a_full_context(decision: Decision, policy: Policy) -> None:
-    words = stop_words(decision, policy)
+@pytest.mark.parametrize(("decision", "policy", "anonymous"), STOPS)
+def test_no_client_takes_a_stop_for_a_full_context(decision: Decision, policy: Policy, anonymous: bool) -> None:
+    words = stop_words(decision, policy, anonymous=anonymous)
     taken_for = [pattern for pattern in (*OVERFLOW, *CLIENTS) if re.search(pattern, words, re.IGNORECASE | re.DOTALL)]
     assert not taken_for, words
 
@@ -95,17 +120,17 @@ def test_the_patterns_do_find_full_contexts(sample: str) -> None:
     assert any(re.search(pattern, sample, re.IGNORECASE) for pattern in OVERFLOW)
 
 
-@pytest.mark.parametrize(("decision", "policy"), STOPS)
-def test_a_stop_never_speaks_of_making_the_chat_smaller(decision: Decision, policy: Policy) -> None:
-    words = stop_words(decision, policy)
+@pytest.mark.parametrize(("decision", "policy", "anonymous"), STOPS)
+def test_a_stop_never_speaks_of_making_the_chat_smaller(decision: Decision, policy: Policy, anonymous: bool) -> None:
+    words = stop_words(decision, policy, anonymous=anonymous)
     assert not re.search(
         r"compact|summar|shorten|trim|truncat|clear|new (chat|session|conversation)", words, re.IGNORECASE
     )
 
 
-@pytest.mark.parametrize(("decision", "policy"), STOPS)
-def test_a_stop_tells_the_one_thing_that_helps(decision: Decision, policy: Policy) -> None:
-    words = stop_words(decision, policy)
+@pytest.mark.parametrize(("decision", "policy", "anonymous"), STOPS)
+def test_a_stop_tells_the_one_thing_that_helps(decision: Decision, policy: Policy, anonymous: bool) -> None:
+    words = stop_words(decision, policy, anonymous=anonymous)
     assert "without sending anything" in words
     assert "one message" in words
     assert "Each attempt during the pause restarts the wait." in words
@@ -140,14 +165,15 @@ def test_r9_the_two_stops_are_told_apart() -> None:
     assert stop_words(MEASURED, Policy()) != stop_words(UNREPORTED, Policy())
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: f"R9 {policy.idle_ms} ms")
-def test_r9_unknown_usage_is_never_told_as_measured(policy: Policy) -> None:
-    decision = Decision(Outcome.BLOCKED, Reason.UNREPORTED, policy.limit)
-    words = stop_words(decision, policy)
-    assert "did not report" in words
-    assert "unknown" in words
-    assert not re.search(r"\b0\b|zero|\bnone\b|missed|re-?processed|not being reused|measured", words, re.IGNORECASE)
-    assert "tokens" not in words, "no number of tokens is known"
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: f"R9 {cause.change}")
+def test_r9_unknown_usage_is_never_told_as_measured(cause: Cause) -> None:
+    told_as_measured = r"\b0\b|zero|\bnone\b|missed|re-?processed|not being reused|measured|\blost\b|not reused"
+    for policy in POLICIES:
+        words = stop_words(Decision(Outcome.BLOCKED, Reason.UNREPORTED, policy.limit, cause), policy)
+        assert "did not report" in words
+        assert "unknown" in words
+        assert not re.search(told_as_measured, words, re.IGNORECASE)
+        assert "tokens" not in words, "no number of tokens is known"
 
 
 def test_r9_a_measured_stop_says_how_much() -> None:
@@ -157,10 +183,44 @@ def test_r9_a_measured_stop_says_how_much() -> None:
     assert "not being reused" in words
 
 
-@pytest.mark.parametrize(("decision", "policy"), STOPS)
-def test_a_stop_is_a_few_plain_sentences(decision: Decision, policy: Policy) -> None:
-    words = stop_words(decision, policy)
+@pytest.mark.parametrize(("decision", "policy", "anonymous"), STOPS)
+def test_a_stop_is_a_few_plain_sentences(decision: Decision, policy: Policy, anonymous: bool) -> None:
+    words = stop_words(decision, policy, anonymous=anonymous)
     assert len(words) < 600
     assert words.isprintable(), "one line: clients show it as it is"
     assert not set("{}<>\\`") & set(words)
     assert words.endswith(".")
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: f"R23 {cause.change}")
+def test_every_cause_has_its_words(cause: Cause) -> None:
+    assert cause_words(cause) == WORDS[cause.change]
+    for decision in (MEASURED, UNREPORTED):
+        words = stop_words(replace(decision, cause=cause), Policy())
+        assert words.count(WORDS[cause.change]) >= 1
+        assert words.replace(f" {WORDS[cause.change]}", "", 1) == stop_words(decision, Policy()) or not cause_words(
+            cause
+        )
+
+
+def test_a_stop_of_unknown_cause_says_nothing_of_it() -> None:
+    assert cause_words(UNKNOWN) == ""
+    assert stop_words(replace(MEASURED, cause=UNKNOWN), Policy()) == stop_words(MEASURED, Policy())
+    assert "  " not in stop_words(MEASURED, Policy())
+
+
+@pytest.mark.parametrize(
+    ("gap_s", "words"),
+    [(300, "5 minutes had passed"), (301, "301 seconds had passed"), (3_600, "60 minutes had passed")],
+)
+def test_a_pause_is_told_in_whole_minutes_where_it_is_some(gap_s: int, words: str) -> None:
+    assert words in cause_words(Cause(Change.IDLE, gap_s=gap_s))
+
+
+@pytest.mark.parametrize("decision", [MEASURED, UNREPORTED], ids=["R2 measured", "R2 unreported"])
+def test_who_names_no_conversation_is_not_told_of_one(decision: Decision) -> None:
+    named, anonymous = (stop_words(decision, Policy(), anonymous=anonymous) for anonymous in (False, True))
+    assert "the last 2 large requests of this conversation " in named
+    assert "the last 2 large requests from clients that name no conversation " in anonymous
+    assert "this conversation" not in anonymous
+    assert named.replace("of this conversation", "from clients that name no conversation") == anonymous

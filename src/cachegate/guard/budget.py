@@ -16,9 +16,11 @@ class Entry:
     failed_bytes: int = 0
     """Conversation bytes of the last counted request; recovery needs half of it (R10)."""
     prefix: int = 0
-    """Input tokens of the last measured request: what it should have left cached (R6, R7). A small one that says
-    nothing about the cache only raises it: a side request of 1,000 tokens must not make a pinned system prompt of
-    20,000 look like full reuse ever after."""
+    """Input tokens of the last measured request: what it should have left cached (R6, R7)."""
+    prefix_high: int = 0
+    """The same, but not lowered by requests that say nothing about the cache. A read larger than `prefix` cannot come
+    from the last request alone, so it is held against this one: a side request of 1,000 tokens must not make a pinned
+    system prompt of 20,000 look like full reuse ever after."""
     rebuilds_used: int = 0
     """Rebuilds excused since the last restoration (R16)."""
     cancel_pass: bool = False

@@ -103,7 +103,8 @@ def client_changed(before: Fingerprint | None, now: Fingerprint | None, sizes: S
         return False
     if any(getattr(before, name) != getattr(now, name) for _, name in _PARTS):
         return True
-    return before.opening != now.opening and not _compaction(before, now, sizes)
+    rewritten = before.opening != now.opening and not _dropped_front(before, now)
+    return rewritten and not _compaction(before, now, sizes)
 
 
 def cause(before: Fingerprint | None, now: Fingerprint | None, gap_ms: int, lifetime_ms: int) -> Cause:
@@ -125,6 +126,12 @@ def cause(before: Fingerprint | None, now: Fingerprint | None, gap_ms: int, life
 
 def _compaction(before: Fingerprint, now: Fingerprint, sizes: Sizes) -> bool:
     return sizes.shrunk or now.compacted or before.window != now.window
+
+
+def _dropped_front(before: Fingerprint, now: Fingerprint) -> bool:
+    """Whether the conversation begins where it went on before: its front was dropped, and not written anew."""
+    starts = range(ITEM_BYTES, len(before.items), ITEM_BYTES)
+    return any(before.items[at : at + ITEM_BYTES] == now.opening for at in starts)
 
 
 def _first_difference(before: Fingerprint, now: Fingerprint) -> int:

@@ -162,7 +162,9 @@ def _woken(entry: Entry, now_ms: int, policy: Policy) -> Entry:
 
 def _kind(entry: Entry, result: Result, policy: Policy) -> Kind:
     """Classify the request, and drop what an error before any response cannot have measured (R19)."""
-    kind = classify(result.usage, entry.prefix, result.input_bytes, policy)
+    read = result.usage.cached_read or 0
+    prefix = entry.prefix if read <= entry.prefix else entry.prefix_high
+    kind = classify(result.usage, prefix, result.input_bytes, policy)
     return Kind.NEUTRAL if kind is Kind.UNREPORTED and _nothing_ran(result) else kind
 
 
@@ -175,10 +177,15 @@ def _remembered(entry: Entry, kind: Kind, result: Result, now_ms: int) -> Entry:
     """Keep what the next request is compared with: the measured prefix (R7) and the digests (R15)."""
     total = result.usage.input_total
     if result.usage.measured and total is not None:
-        entry = replace(entry, prefix=max(entry.prefix, total) if kind is Kind.NEUTRAL else total)
+        high = max(entry.prefix_high, total) if kind is Kind.NEUTRAL else total
+        entry = replace(entry, prefix=total, prefix_high=high)
     if _nothing_ran(result):
         return entry
-    return replace(entry, settled_ms=now_ms, fingerprint=result.fingerprint, input_bytes=result.input_bytes)
+    entry = replace(entry, settled_ms=now_ms)
+    if kind is Kind.NEUTRAL and entry.fingerprint is not None:
+        # A small side request with tools of its own is not what the next turn of the conversation continues.
+        return entry
+    return replace(entry, fingerprint=result.fingerprint, input_bytes=result.input_bytes)
 
 
 def _reused(entry: Entry, result: Result, policy: Policy) -> Entry:

@@ -31,7 +31,7 @@ _CAUSES = {
     Change.HISTORY: "The last time, the conversation had been edited at item {item} of {items}.",
     Change.IDLE: "The last time, {gap} had passed since the request before.",
     Change.UNMARKED: "The client does not ask the provider to cache anything.",
-    Change.UNCHANGED: "The client had changed nothing: the cache was lost on the provider's side.",
+    Change.UNCHANGED: "The last time, the client had changed nothing of what was sent before.",
     Change.UNKNOWN: "",
 }
 
