@@ -5,13 +5,14 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
+import generated_translation
 from cachegate.config import (
     CacheGuardConfig,
     ClientConfig,
@@ -20,6 +21,9 @@ from cachegate.config import (
     LimitsConfig,
     SyntheticProviderConfig,
 )
+from cachegate.wire import overflows, refusals
+from cachegate.wire.usage_readings import READINGS, Format, Reading
+from guard import documented
 
 DOCS = Path(__file__).parent.parent / "docs"
 _PART = re.compile(r"(<!-- (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -55,7 +59,64 @@ def configuration() -> str:
     return "\n".join(lines)
 
 
-PARTS: dict[str, Callable[[], str]] = {"configuration keys": configuration}
+def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [heads, ("---",) * len(heads), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines).replace("| --- ", "|---").replace("--- |", "---|")
+
+
+def _spelled(spellings: tuple[str, ...]) -> str:
+    return ", else ".join(f"`{spelling}`" for spelling in spellings) or "not reported"
+
+
+def _particular(reading: Reading) -> str:
+    said = {
+        "0 is unknown": reading.zero_is_unknown,
+        "0 is unknown beside images, audio or video": bool(reading.zero_is_unknown_beside),
+        "cache counts that come late, alone, are part of the input": reading.late_cache_fields_inclusive,
+        "more cached than input: add both": reading.read_beyond_total == "add",
+    }
+    return "; ".join(words for words, true in said.items() if true)
+
+
+def usage_readings() -> str:
+    """Where each provider puts its counts; those that do it alike share a row."""
+    alike: dict[tuple[Format, Reading], list[str]] = {}
+    for provider, shapes in READINGS.items():
+        for shape, reading in shapes.items():
+            alike.setdefault((shape, reading), []).append(f"`{provider}`")
+    rows: list[tuple[str, ...]] = []
+    for (shape, reading), providers in sorted(alike.items(), key=lambda row: list(Format).index(row[0][0])):
+        total = _spelled(reading.total) + (" + read + written" if reading.exclusive else "")
+        counts = (total, _spelled(reading.read), _spelled(reading.write))
+        rows.append((f"`{shape.value}`", ", ".join(providers), *counts, _particular(reading)))
+    return _table(("format", "providers", "input", "read from the cache", "written to it", ""), rows)
+
+
+def refusal_signals() -> str:
+    """How providers refuse."""
+    rows = [(signal.place.value, f"`{signal.word}`", signal.sender) for signal in refusals.SIGNALS]
+    return _table(("where", "what", "who"), rows)
+
+
+def overflow_signals() -> str:
+    """How providers say that a context is full."""
+    rows = [("code or type", f"`{code}`") for code in sorted(overflows.CODES)]
+    rows += [("reason of the end", f"`{reason}`") for reason in sorted(overflows.REASONS)]
+    rows += [("message", f"`{pattern}`") for pattern in overflows.PATTERNS]
+    return _table(("where", "what"), rows)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "configuration keys": configuration,
+    "usage readings": usage_readings,
+    "refusal signals": refusal_signals,
+    "overflow signals": overflow_signals,
+    "dropped fields": generated_translation.dropped,
+    "refused fields": generated_translation.refused,
+    "provider presets": generated_translation.presets,
+    "worked timelines": documented.worked_timelines,
+    "wanted otherwise": documented.wanted_otherwise,
+}
 
 
 def rendered(text: str) -> str:

@@ -13,7 +13,11 @@ WARM = Usage(201_000, 200_000, 1_000)
 SILENT = Usage(200_000)
 """The input is known, its cache usage is not."""
 
-PATH = {Protocol.MESSAGES: "/v1/messages", Protocol.RESPONSES: "/v1/responses"}
+PATH = {
+    Protocol.MESSAGES: "/v1/messages",
+    Protocol.RESPONSES: "/v1/responses",
+    Protocol.CHAT: "/v1/chat/completions",
+}
 
 
 def answer(usage: Usage = COLD, *, refused: bool = False) -> Answer:
@@ -33,7 +37,9 @@ def body(protocol: Protocol, usage: Usage = COLD, *, refused: bool = False) -> b
 def request(protocol: Protocol, *, text: str = "hi", stream: bool = True, **more: Any) -> bytes:
     """A request as a client might send it, with odd spacing and unknown fields to see that bytes survive."""
     conversation = [{"role": "user", "content": text}]
-    field = "messages" if protocol is Protocol.MESSAGES else "input"
+    field = "input" if protocol is Protocol.RESPONSES else "messages"
+    if protocol is Protocol.CHAT and stream:
+        more = {"stream_options": {"include_usage": True}, **more}
     fields = {"model": "model-x", "stream": stream, field: conversation, "x_unknown": {"kept": [1, 2.50]}, **more}
     return json.dumps(fields, indent=1).encode()
 

@@ -4,6 +4,7 @@ import time
 
 from cachegate.assembly import assemble, dismantle, steady_clock
 from cachegate.config import Config
+from cachegate.providers.http import HttpProvider
 
 
 async def test_the_defaults_make_a_whole_gateway_and_open_nothing() -> None:
@@ -22,6 +23,14 @@ def test_the_clock_is_steady_and_counts_milliseconds() -> None:
     assert isinstance(first, int)
     assert 0 <= clock() - first < 60_000
     assert abs(first / 1000 - time.monotonic()) < 86_400 * 30 or first > 0
+
+
+def test_the_switch_for_filled_in_zeros_reaches_the_provider() -> None:
+    for written, switch in (({}, False), ({"zeroIsUnknown": True}, True)):
+        config = Config.model_validate({"providers": {"a": {"kind": "anthropic", **written}}})
+        provider = assemble(config, ()).routes.providers["a"].provider
+        assert isinstance(provider, HttpProvider)
+        assert provider._upstream.terms.zero_is_unknown is switch
 
 
 def test_a_key_is_never_shown() -> None:

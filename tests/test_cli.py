@@ -17,10 +17,12 @@ from gateway_program import gateway_program
 SYNTHETIC = "listen: 127.0.0.1:0\nproviders: {synthetic: {kind: synthetic}}\n"
 
 
-def run(*args: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def run(*args: str, given: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "COLUMNS": "200", **environ}
     command = [sys.executable, "-m", "cachegate", *args]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, env=environment, input=given, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def test_check_says_what_the_configuration_means(tmp_path: Path) -> None:
@@ -44,6 +46,45 @@ def test_schema_is_json_schema() -> None:
 def test_version_and_help() -> None:
     assert run("version").stdout.startswith("cachegate ")
     assert "diagnostics" in run("--help").stdout
+
+
+ANSWER = '{"type":"message","stop_reason":"end_turn","usage":{"input_tokens":9,"cache_read_input_tokens":70000}}'
+
+
+def test_read_usage_prints_what_would_be_recorded() -> None:
+    done = run("read-usage", "--provider", "anthropic", given=ANSWER)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (
+        "input total  70,009\ncached read  70,000\ncache write  not reported\nuncached     9\noutcome      finished\n"
+    )
+    assert done.stderr == ""
+    as_json = json.loads(run("read-usage", "--provider", "anthropic", "--json", given=ANSWER).stdout)
+    assert (as_json["cachedTokens"], as_json["cacheWriteTokens"]) == (70_000, None)
+    stream = (
+        'data: {"choices":[],"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":0}}}\n\ndata: [DONE]'
+    )
+    asked = ("read-usage", "--provider", "openrouter", "--protocol", "chat", "--sse")
+    assert "cached read  0\n" in run(*asked, given=stream).stdout
+    assert "cached read  not reported\n" in run(*asked, "--zero-is-unknown", given=stream).stdout
+    failed = run("read-usage", "--provider", "codex", "--status", "502", given="<html>")
+    assert "outcome      failed unknown\n" in failed.stdout
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "words"),
+    [
+        (("--provider", "nobody"), ANSWER, "There is no provider 'nobody'. Known are: anthropic, azure"),
+        (("--provider", "openai"), ANSWER, "Add --protocol with one of: responses, chat."),
+        (("--provider", "anthropic"), "", "There is no payload."),
+        (("--provider", "anthropic"), "data: {}", "It looks like a stream: add --sse."),
+    ],
+)
+def test_read_usage_says_what_it_cannot_read(asked: tuple[str, ...], given: str, words: str) -> None:
+    done = run("read-usage", *asked, given=given)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_demo_does_what_it_promises() -> None:
@@ -85,7 +126,7 @@ async def test_serve_greets_logs_a_line_per_request_and_ends_on_a_signal(tmp_pat
     lines = err.splitlines()
     assert len(lines) == 3
     assert "guard allowed (miss, count 1)" in lines[0]
-    assert "guard blocked (measured, count 2)" in lines[2]
+    assert "guard blocked (measured, count 2, unchanged)" in lines[2]
     assert shown.stdout.count("allowed") == 2
     assert shown.stdout.count("blocked") == 1
     assert [row["outcome"] for row in json.loads(as_json.stdout)] == ["blocked", "allowed", "allowed"]

@@ -13,7 +13,8 @@ FULL = """
 listen: 127.0.0.1:9000
 providers:
   anthropic: {kind: anthropic}
-  mine: {kind: openai, baseUrl: "http://127.0.0.1:8080/v1", apiKey: "${MY_KEY}", selfHosted: true}
+  mine: {kind: openai, baseUrl: "http://127.0.0.1:8080/v1", apiKey: "${MY_KEY}", selfHosted: true,
+    zeroIsUnknown: true}
   play: {kind: synthetic, lifetimeSeconds: 5}
 models: {"claude-*": anthropic, fast: mine/qwen/qwen3}
 cacheGuard: {enabled: true, largeTokens: 1000, limit: 3, idleSeconds: 1.5}
@@ -49,6 +50,7 @@ def test_a_full_configuration_is_read() -> None:
     mine = config.providers["mine"]
     assert mine.kind == "openai"
     assert mine.self_hosted
+    assert mine.zero_is_unknown
     assert mine.api_key is not None
     assert mine.api_key.get_secret_value() == "sk-1"
     assert config.clients[0].key.get_secret_value() == "0123456789abcdef"
@@ -70,7 +72,7 @@ PROBLEMS = {
     "open to all": ("listen: 0.0.0.0:80", "listen: 0.0.0.0:80 is reachable from other machines"),
     "kind": (
         "providers: {a: {kind: nonsense}}",
-        "providers.a.kind: must be one of anthropic, openai, codex, synthetic",
+        "providers.a.kind: must be one of anthropic, openai, codex, azure",
     ),
     "no kind": ("providers: {a: {baseUrl: 'http://x'}}", "providers.a.kind: must be one of"),
     "url": ("providers: {a: {kind: openai, baseUrl: 'ftp://x'}}", "providers.a.baseUrl: must look like https://"),

@@ -29,7 +29,7 @@ def routes(models: dict[str, str] | None = None, *names: str) -> Routes:
         return Bound(name, provider, self_hosted=name == "mine")
 
     chosen = names or ("anthropic", "openai", "codex", "mine")
-    return Routes({name: bound(name) for name in chosen}, models or {})
+    return Routes({name: bound(name) for name in chosen}, {rule: (to,) for rule, to in (models or {}).items()})
 
 
 @pytest.mark.parametrize(
@@ -52,16 +52,16 @@ def routes(models: dict[str, str] | None = None, *names: str) -> Routes:
 def test_rules_first_then_the_name_then_the_protocol(
     model: str, rules: dict[str, str], provider: str, upstream_model: str
 ) -> None:
-    binding = routes(rules).bind(asked(model))
+    (binding,) = routes(rules).bind(asked(model))
     assert (binding.name, binding.model, binding.self_hosted) == (provider, upstream_model, provider == "mine")
 
 
 def test_codex_signed_in_with_chatgpt_goes_where_its_token_is_worth_something() -> None:
     responses = Protocol.RESPONSES
-    assert routes().bind(asked("gpt-x", responses)).name == "openai"
-    assert routes().bind(asked("gpt-x", responses, chatgpt_account_id="a")).name == "codex"
-    assert routes({}, "openai").bind(asked("gpt-x", responses, chatgpt_account_id="a")).name == "openai"
-    assert routes({"gpt-*": "mine"}).bind(asked("gpt-x", responses, chatgpt_account_id="a")).name == "mine"
+    assert routes().bind(asked("gpt-x", responses))[0].name == "openai"
+    assert routes().bind(asked("gpt-x", responses, chatgpt_account_id="a"))[0].name == "codex"
+    assert routes({}, "openai").bind(asked("gpt-x", responses, chatgpt_account_id="a"))[0].name == "openai"
+    assert routes({"gpt-*": "mine"}).bind(asked("gpt-x", responses, chatgpt_account_id="a"))[0].name == "mine"
 
 
 def test_a_model_that_belongs_nowhere_is_named_with_the_remedy() -> None:

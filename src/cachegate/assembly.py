@@ -1,9 +1,10 @@
 """From a checked configuration to the running parts: the only place that knows all rooms."""
 
+import os
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from yarl import URL
 
@@ -13,18 +14,21 @@ from cachegate.observe.record import Observer
 from cachegate.providers.address import pinned_addresses
 from cachegate.providers.base import Provider
 from cachegate.providers.http import HttpProvider, Upstream, UpstreamLimits
-from cachegate.providers.presets import PRESETS
+from cachegate.providers.passage import Terms
+from cachegate.providers.presets import PRESETS, Preset
 from cachegate.providers.synthetic import SyntheticProvider, SyntheticSettings
 from cachegate.road import Gateway
 from cachegate.routing import Bound, Routes
 from cachegate.stores.memory import MemoryStore
+from cachegate.wire.facts import Protocol
 
 
-def assemble(config: Config, observers: tuple[Observer, ...]) -> Gateway:
+def assemble(config: Config, observers: tuple[Observer, ...], environ: Mapping[str, str] = os.environ) -> Gateway:
     """Build the gateway. Connections are opened only when the first request needs them."""
     policy = config.cache_guard.policy()
+    providers = {name: _bound(name, row, config, environ) for name, row in config.providers.items()}
     return Gateway(
-        routes=Routes({name: _bound(name, row, config) for name, row in config.providers.items()}, config.models),
+        routes=Routes(providers, config.routes),
         store=MemoryStore(policy.entries_max),
         policy=policy,
         guard_enabled=config.cache_guard.enabled,
@@ -53,23 +57,39 @@ def steady_clock() -> Callable[[], int]:
     return lambda: time.monotonic_ns() // 1_000_000
 
 
-def _bound(name: str, row: ProviderConfig, config: Config) -> Bound:
+def _bound(name: str, row: ProviderConfig, config: Config, environ: Mapping[str, str]) -> Bound:
     match row:
         case HttpProviderConfig():
-            return Bound(name, _http(row, config), row.self_hosted)
+            return Bound(name, _http(row, config, environ), row.self_hosted)
         case SyntheticProviderConfig():
             settings = SyntheticSettings(row.minimum_tokens, row.lifetime_seconds, row.pace_seconds)
             return Bound(name, SyntheticProvider(settings))
 
 
-def _http(row: HttpProviderConfig, config: Config) -> Provider:
+PASSING_THROUGH = frozenset({"anthropic", "openai", "codex"})
+"""Kinds whose clients bring their own credentials, also when a key lies in the environment."""
+
+
+def _key(row: HttpProviderConfig, preset: Preset, environ: Mapping[str, str]) -> str | None:
+    """Return the provider's key: as configured, else as usual for its kind; None passes the client's through."""
+    if row.api_key is not None:
+        return row.api_key.get_secret_value()
+    return None if preset.kind in PASSING_THROUGH else environ.get(preset.key_variable) or None
+
+
+def _http(row: HttpProviderConfig, config: Config, environ: Mapping[str, str]) -> Provider:
     preset, limits = PRESETS[row.kind], config.limits
     url = URL(row.base_url or preset.base_url)
     return HttpProvider(
         Upstream(
-            preset=preset,
+            terms=Terms(
+                preset=preset,
+                protocols=frozenset(Protocol(name) for name in row.protocols or [name.value for name in Protocol]),
+                key=_key(row, preset, environ),
+                translation_key=environ.get(preset.key_variable) or None,
+                zero_is_unknown=row.zero_is_unknown,
+            ),
             base_url=url,
-            key=None if row.api_key is None else row.api_key.get_secret_value(),
             pinned=pinned_addresses(url) if row.self_hosted else (),
             limits=UpstreamLimits(
                 connect_s=limits.connect_seconds,

@@ -23,14 +23,16 @@ from cachegate import __version__
 from cachegate import demo as demonstration
 from cachegate.assembly import assemble, dismantle
 from cachegate.config import Config, HttpProviderConfig, Loaded, ProviderConfig, find, load
-from cachegate.errors import ConfigError
+from cachegate.errors import BadInput, ConfigError
 from cachegate.launch import CLIENTS, plan
 from cachegate.observe.diagnostics import Diagnostics
 from cachegate.observe.log import RequestLog, configure
 from cachegate.providers.headers import GATEWAY_KEY_HEADER
+from cachegate.providers.presets import PRESETS
 from cachegate.server.app import App
 from cachegate.server.run import serve as serve_until_signal
 from cachegate.server.run import tune_allocator
+from cachegate.wire.usage_report import PROTOCOLS, PROVIDERS, Question, report
 
 cli = typer.Typer(
     name="cachegate",
@@ -125,6 +127,29 @@ def diagnostics(
 
 
 @cli.command()
+def read_usage(
+    *,
+    provider: Annotated[str, typer.Option(help=f"Whose answer it is: {', '.join(PROVIDERS)}.")],
+    protocol: Annotated[
+        str | None, typer.Option(help=f"{', '.join(PROTOCOLS)}; where the provider has several.")
+    ] = None,
+    sse: Annotated[bool, typer.Option("--sse", help="The payload is a stream of server-sent events.")] = False,
+    status: Annotated[int, typer.Option(help="The HTTP status the payload came with.")] = 200,
+    zero_is_unknown: Annotated[bool, typer.Option("--zero-is-unknown", help="As zeroIsUnknown: true.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+) -> None:
+    """Print what the gateway would record of a provider's answer, given on standard input."""
+    if sys.stdin.isatty():
+        print("Paste the provider's answer; end with Ctrl-D.", file=sys.stderr)
+    question = Question(provider, protocol, streamed=sse, status=status, zero_is_unknown=zero_is_unknown)
+    try:
+        told = report(question, sys.stdin.buffer.read())
+    except BadInput as error:
+        _fail(error.message)
+    print(json.dumps(told.as_json(), indent=2) if as_json else "\n".join(told.lines()))
+
+
+@cli.command()
 def demo() -> None:
     """Show the guard at work with the embedded provider; exits non-zero if it does not do what it promises."""
     try:
@@ -156,6 +181,20 @@ def run(context: typer.Context, client: str, config: ConfigOption = None) -> Non
         signal.signal(signal.SIGINT, lambda *_: None)
         code = subprocess.call(started.argv, env=dict(started.environ))  # noqa: S603 -- what the person asked for
     raise typer.Exit(code)
+
+
+@cli.command()
+def providers(config: ConfigOption = None) -> None:
+    """List the kinds of providers, what each speaks, and which are configured."""
+    rows = _load(config, None).config.providers
+    table = Table("kind", "speaks", "key", "address", "configured as")
+    for kind, preset in PRESETS.items():
+        names = ", ".join(name for name, row in rows.items() if row.kind == kind)
+        speaks = ", ".join(dict.fromkeys(protocol.value for protocol, _ in preset.paths))
+        table.add_row(kind, speaks, preset.key_variable or "-", preset.base_url or "(yours)", names or "-")
+    names = ", ".join(name for name, row in rows.items() if row.kind == "synthetic")
+    table.add_row("synthetic", "messages, responses, chat", "-", "(embedded)", names or "-")
+    Console().print(table)
 
 
 @cli.command()

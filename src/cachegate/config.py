@@ -23,6 +23,7 @@ from yarl import URL
 from cachegate.errors import ConfigError
 from cachegate.guard.policy import Policy
 from cachegate.providers.address import NotSelfHosted, is_loopback, pinned_addresses
+from cachegate.providers.presets import PRESETS
 
 DEFAULT_SOURCE = "built-in defaults"
 KEY_CHARS_MIN = 16
@@ -37,14 +38,21 @@ class _Section(BaseModel):
 class HttpProviderConfig(_Section):
     """A provider reached over HTTP."""
 
-    kind: Literal["anthropic", "openai", "codex"]
-    """Which preset: the protocol it speaks, its usual address and key header."""
+    kind: Literal[
+        "anthropic", "openai", "codex", "azure", "openrouter", "xai", "deepseek", "gemini", "mistral", "moonshot",
+        "zai", "qwen", "groq", "llamacpp", "vllm", "sglang", "ollama", "lmstudio", "openai-compatible",
+    ]  # fmt: skip
+    """Which preset: the protocols it speaks, its usual address, key and quirks; `cachegate providers` lists them."""
     base_url: str | None = None
     """Another address than the preset's."""
     api_key: SecretStr | None = None
     """The provider's key. Without it the client's own credentials are passed through."""
+    protocols: list[Literal["messages", "responses", "chat"]] | None = Field(default=None, min_length=1)
+    """Those to ask it in, of the ones its kind speaks: for servers too old for some."""
     self_hosted: bool = False
     """Measured, never stopped. Only for a model on this machine or tailnet that forwards to nobody."""
+    zero_is_unknown: bool = False
+    """A reported 0 of cached tokens means "not reported": for proxies that fill in zeros. Positive numbers count."""
 
     @field_validator("base_url")
     @classmethod
@@ -143,6 +151,9 @@ class ClientConfig(_Section):
         return value
 
 
+_BUILT_IN = ("anthropic", "openai", "codex", "synthetic")
+
+
 def _default_providers() -> dict[str, ProviderConfig]:
     return {
         "anthropic": HttpProviderConfig(kind="anthropic"),
@@ -159,8 +170,9 @@ class Config(_Section):
     """Address and port. Beyond this machine only with `clients`."""
     providers: dict[str, ProviderConfig] = Field(default_factory=_default_providers)
     """By name. When given, these replace the built-in ones."""
-    models: dict[str, str] = Field(default_factory=dict)
-    """Model names or `*` patterns, to `provider` or `provider/model`; the first match holds."""
+    models: dict[str, str | list[str]] = Field(default_factory=dict)
+    """Model names or `*` patterns, to `provider` or `provider/model`; the first match holds. Of a list, the next one is
+    asked when the one before could not be reached or answered 429 or 5xx before anything else."""
     cache_guard: CacheGuardConfig = CacheGuardConfig()
     """The numbers of the cache guard."""
     limits: LimitsConfig = LimitsConfig()
@@ -179,6 +191,11 @@ class Config(_Section):
     def _is_address(cls, value: str) -> str:
         parse_listen(value)
         return value
+
+    @property
+    def routes(self) -> dict[str, tuple[str, ...]]:
+        """`models`, each with its targets in order."""
+        return {rule: (to,) if isinstance(to, str) else tuple(to) for rule, to in self.models.items()}
 
     @property
     def address(self) -> tuple[str, int]:
@@ -249,7 +266,7 @@ def parse(
     if not isinstance(tree, dict):
         raise ConfigError(source, ("must be a mapping of keys, such as `listen: 127.0.0.1:4283`",))
     problems: list[str] = []
-    expanded = _expanded({**tree, **(given or {})}, environ, "", problems)
+    expanded = _expanded({**_usual(environ), **tree, **(given or {})}, environ, "", problems)
     config: Config | None = None
     try:
         config = Config.model_validate(expanded)
@@ -266,6 +283,13 @@ def parse(
     if problems or config is None:
         raise ConfigError(source, tuple(dict.fromkeys(problems)))
     return Loaded(config, source, warnings)
+
+
+def _usual(environ: Mapping[str, str]) -> dict[str, object]:
+    """Return the providers that need no configuration: the built-in ones, and those whose usual key is at hand."""
+    usable = {kind: preset for kind, preset in PRESETS.items() if preset.base_url}
+    found = {kind: {"kind": kind} for kind, preset in usable.items() if environ.get(preset.key_variable)}
+    return {"providers": {**{kind: {"kind": kind} for kind in _BUILT_IN}, **found}}
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -305,7 +329,7 @@ def _expanded(value: object, environ: Mapping[str, str], where: str, problems: l
     return _VARIABLE.sub(put, value)
 
 
-_KINDS = "anthropic, openai, codex, synthetic"
+_KINDS = ", ".join((*PRESETS, "synthetic"))
 
 
 def _words(detail: ErrorDetails) -> str:
@@ -364,13 +388,9 @@ def _inconsistencies(config: Config, tree: object) -> list[str]:
     for name, provider in config.providers.items():
         if "/" in name:
             problems.append(f"providers.{name}: rename it without a slash, which separates provider and model")
-        if isinstance(provider, HttpProviderConfig) and provider.self_hosted:
-            problems.extend(_self_hosted(name, provider))
-    for rule, target in config.models.items():
-        provider_name = target.partition("/")[0]
-        if provider_name not in declared:
-            known = ", ".join(sorted(declared))
-            problems.append(f"models.{rule}: there is no provider {provider_name!r}. Configured are: {known}")
+        if isinstance(provider, HttpProviderConfig):
+            problems.extend(_addressed(name, provider))
+    problems.extend(_rules(config, declared))
     names = [client.name for client in config.clients]
     keys = [client.key.get_secret_value() for client in config.clients]
     if len(set(names)) < len(names) or len(set(keys)) < len(keys):
@@ -381,6 +401,26 @@ def _inconsistencies(config: Config, tree: object) -> list[str]:
         name, _, rest = str(error).partition(" ")
         problems.append(f"cacheGuard.{to_camel(name)}: {rest}")
     return problems
+
+
+def _rules(config: Config, declared: set[str]) -> list[str]:
+    """Find rules that lead nowhere."""
+    problems: list[str] = []
+    for rule, targets in config.routes.items():
+        if not targets:
+            problems.append(f"models.{rule}: names no provider. Give one, or remove the rule")
+        for name in (target.partition("/")[0] for target in targets):
+            if name not in declared:
+                known = ", ".join(sorted(declared))
+                problems.append(f"models.{rule}: there is no provider {name!r}. Configured are: {known}")
+    return problems
+
+
+def _addressed(name: str, provider: HttpProviderConfig) -> list[str]:
+    """Find an address that is missing or not allowed."""
+    if provider.base_url is None and not PRESETS[provider.kind].base_url:
+        return [f"providers.{name}.baseUrl: is required, because {provider.kind} has no usual address. Add it."]
+    return _self_hosted(name, provider) if provider.self_hosted else []
 
 
 def _self_hosted(name: str, provider: HttpProviderConfig) -> list[str]:

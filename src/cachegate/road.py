@@ -10,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Protocol as Interface
 
-from cachegate.errors import HTTP_STATUS, ErrorKind, GatewayError, UpstreamTimeout
+from cachegate.errors import HTTP_STATUS, ErrorKind, GatewayError, UpstreamError, UpstreamTimeout
 from cachegate.guard.budget import Entry
 from cachegate.guard.fingerprint import Cause
 from cachegate.guard.machine import Ask, Decision, Ending, Outcome, Reason, Result, Settled, admit, settle
@@ -25,7 +25,7 @@ from cachegate.routing import Binding, Routes
 from cachegate.stores.base import Store
 from cachegate.wire.facts import InferenceRequest, RequestClass
 from cachegate.wire.protocols import DIALECTS
-from cachegate.wire.seen import Failed, Finished, Refusal, Reseed, Seen
+from cachegate.wire.seen import Explained, Failed, Finished, Refusal, Reseed, Seen
 
 MODES = {
     RequestClass.CHAT: Mode.CHAT,
@@ -95,6 +95,8 @@ class Tally:
     refused: bool = False
     client_changed: bool = False
     failed: Failed | None = None
+    explained: str = ""
+    """The provider's own word for a miss; no excuse."""
 
     def begin(self, head: Head) -> "Tally":
         """Return the tally with the head of the answer: an error status is a failure, whoever leaves after it."""
@@ -107,6 +109,8 @@ class Tally:
                 return replace(self, usage=self.usage.updated(seen))
             case Refusal():
                 return replace(self, refused=True)
+            case Explained():
+                return replace(self, explained=seen.reason)
             case Reseed():
                 return replace(self, client_changed=self.client_changed or seen.by_client)
             case Finished():
@@ -152,18 +156,38 @@ class Journey:
         self.sent = True
 
 
+class GoElsewhere(Exception):  # noqa: N818 -- it reads as what it is
+    """This provider did not begin, and the configuration names another one to ask."""
+
+
 async def serve_one(gateway: Gateway, request: InferenceRequest, caller: Caller) -> None:
-    """Take one request all the way. Raises GatewayError only where no provider can be found for it."""
+    """Take one request all the way. Raises GatewayError only where no provider can be found for it.
+
+    There is one binding unless the person listed several for this model. The next one is asked only when nothing was
+    processed by the one before; each has its own budget, and a stop is final.
+    """
+    bindings = gateway.routes.bind(request)
+    for binding in bindings:
+        if await _serve_from(gateway, request, caller, binding, more=binding is not bindings[-1]):
+            return
+
+
+async def _serve_from(
+    gateway: Gateway, request: InferenceRequest, caller: Caller, binding: Binding, *, more: bool
+) -> bool:
+    """Take a request to one provider and back; False when another one is to be asked."""
     started_ms = gateway.now_ms()
-    binding = gateway.routes.bind(request)
     key = budget_key(_scope(request, caller, binding), gateway.secret)
     decision = await _ask(gateway, request, binding, key)
     journey = Journey(request, caller, binding, key, decision, started_ms)
     if decision is not None and not decision.runs:
         await _stop(gateway, journey, decision)
-        return
+        return True
     try:
-        await _relay(journey)
+        await _relay(journey, more=more)
+    except GoElsewhere:
+        journey.ending = Ending.FAILED
+        return False
     except (CallerLeft, asyncio.CancelledError) as left:
         journey.ending = caller.cancelled_by()
         if journey.ending is Ending.SHUTDOWN:
@@ -183,6 +207,7 @@ async def serve_one(gateway: Gateway, request: InferenceRequest, caller: Caller)
         await _tell(journey, ErrorKind.INTERNAL, "The gateway failed on this request; its log says where.")
     finally:
         await _exactly_once(_finish(gateway, journey))
+    return True
 
 
 async def _ask(gateway: Gateway, request: InferenceRequest, binding: Binding, key: str) -> Decision | None:
@@ -212,16 +237,33 @@ async def _stop(gateway: Gateway, journey: Journey, decision: Decision) -> None:
         _record(gateway, journey, guard)
 
 
-async def _relay(journey: Journey) -> None:
-    """Pass the answer on as it comes, and note what is observed with it."""
+async def _relay(journey: Journey, *, more: bool) -> None:
+    """Pass the answer on as it comes, and note what is observed with it.
+
+    Raises GoElsewhere when there is `more` to ask and this provider did not begin: it could not be reached, or answered
+    429 or 5xx before anything else.
+    """
+    try:
+        await _pass_on(journey, more=more)
+    except UpstreamError:
+        if more and not journey.sent:
+            journey.detail = "unreachable"
+            raise GoElsewhere from None
+        raise
+
+
+async def _pass_on(journey: Journey, *, more: bool) -> None:
     caller, binding = journey.caller, journey.binding
-    call = Call(journey.request, binding.model, journey.mark_sent)
+    call = Call(journey.request, caller.request_id, binding.name, binding.model, journey.mark_sent)
     async with aclosing(binding.provider.stream(call)) as parts:
         async for part in parts:
             match part:
                 case Head():
                     journey.tally = journey.tally.begin(part)
                     journey.terminal_error = part.terminal_error
+                    if more and part.may_go_elsewhere:
+                        raise GoElsewhere
+                    journey.request.content.release()
                     await caller.begin(part.status, part.headers)
                 case Piece():
                     for seen in part.seen:
@@ -313,6 +355,7 @@ def _guard_record(journey: Journey, outcome: Outcome, reason: Reason, count: int
         item=cause.item,
         items=cause.items,
         gap_s=cause.gap_s,
+        provider_cause=journey.tally.explained,
     )
 
 

@@ -10,6 +10,7 @@ from yarl import URL
 from cachegate.guard.usage import Usage
 from cachegate.providers.base import Call, Head, Piece, Provider
 from cachegate.providers.http import HttpProvider, Upstream
+from cachegate.providers.passage import Terms
 from cachegate.providers.presets import PRESETS
 from cachegate.providers.synthetic import SyntheticProvider
 from cachegate.wire.facts import InferenceRequest, Operation, Protocol
@@ -44,7 +45,11 @@ async def provider(
     upstream.answer = answer  # type: ignore[assignment]
     kind = "anthropic" if protocol is Protocol.MESSAGES else "openai"
     url = URL(upstream.url if protocol is Protocol.MESSAGES else f"{upstream.url}/v1")
-    made: Provider = SyntheticProvider() if request.param == "synthetic" else HttpProvider(Upstream(PRESETS[kind], url))
+    made: Provider = (
+        SyntheticProvider()
+        if request.param == "synthetic"
+        else HttpProvider(Upstream(Terms(PRESETS[kind], frozenset(Protocol), None, None), url))
+    )
     yield made
     await made.close()
 
@@ -64,10 +69,10 @@ async def test_an_answer_is_a_head_and_pieces_with_usage_and_an_end(
 ) -> None:
     sent = Sent()
     model = "cache" if isinstance(provider, SyntheticProvider) else "model-x"
-    head, pieces = await collect(provider, Call(inference(protocol, streamed=streamed), model, sent.mark))
+    head, pieces = await collect(provider, Call(inference(protocol, streamed=streamed), "req_1", "p", model, sent.mark))
     assert (head.status, head.successful, sent.count) == (200, True, 1)
     seen = [item for piece in pieces for item in piece.seen]
-    assert seen[-1] == Finished()
+    assert Finished() in seen
     usages = [item for item in seen if isinstance(item, Usage)]
     assert usages[-1].measured
     content_type = {name.lower(): value for name, value in head.headers}["content-type"]
@@ -76,7 +81,7 @@ async def test_an_answer_is_a_head_and_pieces_with_usage_and_an_end(
 
 async def test_pieces_of_a_stream_hold_whole_events_only(provider: Provider, protocol: Protocol) -> None:
     model = "cache" if isinstance(provider, SyntheticProvider) else "model-x"
-    _, pieces = await collect(provider, Call(inference(protocol, streamed=True), model, Sent().mark))
+    _, pieces = await collect(provider, Call(inference(protocol, streamed=True), "req_1", "p", model, Sent().mark))
     for piece in pieces:
         reader = SseReader()
         assert reader.feed(piece.data)[0] == piece.data
@@ -85,7 +90,7 @@ async def test_pieces_of_a_stream_hold_whole_events_only(provider: Provider, pro
 
 async def test_closing_early_is_clean(provider: Provider, protocol: Protocol) -> None:
     model = "cache" if isinstance(provider, SyntheticProvider) else "model-x"
-    parts = provider.stream(Call(inference(protocol, streamed=True), model, Sent().mark))
+    parts = provider.stream(Call(inference(protocol, streamed=True), "req_1", "p", model, Sent().mark))
     assert isinstance(await anext(parts), Head)
     await parts.aclose()
     assert [part async for part in parts] == []

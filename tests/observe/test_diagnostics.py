@@ -36,6 +36,7 @@ def test_a_decision_is_shown_with_its_numbers_and_nothing_else() -> None:
             "item": 3,
             "items": 9,
             "gapSeconds": 0,
+            "providerCause": None,
             "inputTokens": 100,
             "cachedTokens": 40,
             "writtenTokens": None,

@@ -1,11 +1,15 @@
 """The rows of the HTTP providers."""
 
+from typing import get_args
+
 import pytest
 from yarl import URL
 
+from cachegate.config import HttpProviderConfig
 from cachegate.providers.http import _url
 from cachegate.providers.presets import PRESETS
 from cachegate.wire.facts import Operation, Protocol
+from cachegate.wire.usage_readings import READINGS
 
 
 @pytest.mark.parametrize("kind", PRESETS)
@@ -13,10 +17,21 @@ def test_a_row_is_whole(kind: str) -> None:
     preset = PRESETS[kind]
     url = URL(preset.base_url)
     assert preset.kind == kind
-    assert url.scheme == "https"
-    assert not str(url).endswith("/")
+    assert url.scheme == "https" or url.host in {"127.0.0.1", None}
+    assert not preset.base_url.endswith("/")
     assert preset.paths
     assert all(path.startswith("/") for path in preset.paths.values())
+    assert preset.readings in READINGS
+    assert preset.betas == (kind == "anthropic"), "others refuse a request for a beta they do not know"
+    assert (preset.key_variable == "") == (kind in {"codex", "openai-compatible", *LOCAL})
+
+
+LOCAL = {"llamacpp", "vllm", "sglang", "ollama", "lmstudio"}
+
+
+def test_every_kind_can_be_configured() -> None:
+    kinds = get_args(HttpProviderConfig.model_fields["kind"].annotation)
+    assert set(kinds) == set(PRESETS)
 
 
 def test_the_usual_addresses_come_out() -> None:

@@ -53,7 +53,9 @@ async def ask(
     fields = {"model": model, "stream": streamed, "messages": [{"role": "user", "content": [block]}]}
     data = json.dumps(fields).encode()
     received = Received(Protocol.MESSAGES, Operation.GENERATE, (), "", data, data)
-    async with aclosing(provider.stream(Call(parse(received, bytes(32)), model, lambda: None))) as parts:
+    async with aclosing(
+        provider.stream(Call(parse(received, bytes(32)), "req_1", "synthetic", model, lambda: None))
+    ) as parts:
         head, *pieces = [part async for part in parts]
     assert isinstance(head, Head)
     whole = [piece for piece in pieces if isinstance(piece, Piece)]

@@ -7,6 +7,7 @@ import random
 import aiohttp
 
 from cachegate.wire.facts import Protocol
+from cachegate.wire.protocols import DIALECTS
 from provider_streams import PATH, events, request
 from running_gateway import RunningGateway, config_for, running_gateway
 from scripted_upstream import Recorded, Script, ScriptedUpstream, Step, chunk, stream, stream_head
@@ -17,14 +18,14 @@ SEED = 20261129
 
 def answer_of(recorded: Recorded) -> Script:
     """Half of the streams end, half hang until somebody leaves."""
-    protocol = Protocol.MESSAGES if recorded.target.startswith("/v1/messages") else Protocol.RESPONSES
+    protocol = next(protocol for protocol, path in PATH.items() if path == recorded.target)
     if b"ends" in recorded.body:
         return stream(b"".join(events(protocol)))
     return [stream_head(), chunk(b"".join(events(protocol)[:3])), Step.HANG]
 
 
 async def one(gateway: RunningGateway, number: int, dice: random.Random) -> None:
-    protocol = dice.choice(list(Protocol))
+    protocol = dice.choice(list(DIALECTS))
     data = request(protocol, text="ends" if number % 2 else "hangs")
     connector = aiohttp.TCPConnector(force_close=True)
     async with (

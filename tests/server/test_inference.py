@@ -151,11 +151,15 @@ async def test_a_full_gateway_says_so(upstream: ScriptedUpstream, protocol: Prot
             assert status == 503
 
 
-async def test_a_model_of_a_provider_with_another_protocol_says_so(gateway: RunningGateway, protocol: Protocol) -> None:
+async def test_a_clients_key_is_not_sent_to_another_company(
+    gateway: RunningGateway, upstream: ScriptedUpstream, protocol: Protocol
+) -> None:
     other = "openai/gpt-x" if protocol is Protocol.MESSAGES else "anthropic/claude-x"
-    status, _, message = await ask(gateway, protocol, request(protocol).replace(b"model-x", other.encode()))
+    data = request(protocol).replace(b"model-x", other.encode())
+    status, _, message = await ask(gateway, protocol, data, {"authorization": "Bearer mine", "x-api-key": "mine"})
     assert status == 400
-    assert other in message
+    assert "Set apiKey for it" in message
+    assert upstream.connections == 0
 
 
 async def test_every_rejected_request_leaves_one_record(gateway: RunningGateway, protocol: Protocol) -> None:

@@ -11,6 +11,13 @@ TOOLS = [{"name": "read", "input_schema": {"type": "object"}}, {"name": "write",
 TURNS = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}, {"role": "user", "content": "3"}]
 
 
+@pytest.fixture(params=list(INSTRUCTIONS), ids=[protocol.value for protocol in INSTRUCTIONS])
+def protocol(request: pytest.FixtureRequest) -> Protocol:
+    """A protocol with top-level instructions; Chat has them inside the conversation."""
+    chosen: Protocol = request.param
+    return chosen
+
+
 def blocks(protocol: Protocol, body: bytes | dict[str, Any]) -> list[bytes]:
     return canonical_blocks(parsed(protocol, body))
 

@@ -24,7 +24,7 @@ def values(characters: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
     )
 
 
-SOUND = values(st.characters())
+SOUND = values(st.characters(codec="utf-8"))
 ANY = values(st.characters(exclude_categories=[]))
 """With lone surrogates."""
 

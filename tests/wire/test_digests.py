@@ -174,7 +174,7 @@ def test_no_text_is_mistaken_for_structure(words: str, ascii_only: bool, spaced:
     def digest(content: Any) -> bytes:
         fields = {"model": "m", "messages": [user(content)], "metadata": MARK}
         data = json.dumps(fields, ensure_ascii=ascii_only, separators=separators).encode("utf-8", "surrogatepass")
-        digester = Digester(JsonObject(data), KEY)
+        digester = Digester(Protocol.MESSAGES, JsonObject(data), KEY)
         (item,) = digester._body.items("messages")
         return digester.digest(digester.plain(bytes(item)))
 

@@ -16,6 +16,13 @@ DEVELOPER = {"type": "message", "role": "developer", "content": [{"type": "input
 TURN = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "one"}]}
 
 
+@pytest.fixture(params=list(INSTRUCTIONS), ids=[protocol.value for protocol in INSTRUCTIONS])
+def protocol(request: pytest.FixtureRequest) -> Protocol:
+    """A protocol with top-level instructions; Chat has them inside the conversation."""
+    chosen: Protocol = request.param
+    return chosen
+
+
 def size(value: Any) -> int:
     return len(json.dumps(value).encode())
 

@@ -67,7 +67,8 @@ RESPONSES = (
     Transcript("responses-tool-use", (Usage(77_000, 76_288, 0), Finished()), finished=True),
     Transcript(
         "responses-refusal",
-        (Refusal(), Refusal(), Refusal(), Usage(66_000, 0, 65_000), Refusal(), Finished()),
+        # the part, two deltas and their end, the part and the item when done, and the answer that holds it
+        (*[Refusal()] * 6, Usage(66_000, 0, 65_000), Refusal(), Finished()),
         finished=True,
     ),
     Transcript("responses-failed", (Usage(90_000, 0, 88_000), Failed("server_error"))),

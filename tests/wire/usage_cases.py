@@ -1,7 +1,7 @@
-"""Payloads of many providers with the usage that must be read from them, and the list of those left for later.
+"""Payloads of many providers with the usage that must be read from them, and the list of those that measure nothing.
 
-The data is shared by all readers; `usage_cases.json` holds every case of a protocol that the gateway speaks today,
-and under `ids` the name of every case there is, so that none is left out in silence.
+The data is shared by all readers; `usage_cases.json` holds every case, and under `ids` the name of every case there is,
+so that none is left out in silence. A case with several parts has one row for each: `FU03/timings`.
 """
 
 import json
@@ -10,36 +10,31 @@ from pathlib import Path
 from typing import Any
 
 from cachegate.guard.usage import Usage
+from cachegate.wire import overflows
 from cachegate.wire.body import encode
-from cachegate.wire.facts import Protocol
-from cachegate.wire.protocols import DIALECTS
+from cachegate.wire.chat.reader import ChatReader
+from cachegate.wire.messages.reader import MessagesReader
+from cachegate.wire.native_events import EVENT_READERS, Calls
+from cachegate.wire.responses.reader import ResponsesReader
 from cachegate.wire.seen import Failed, Finished, Refusal, Seen
 from cachegate.wire.sse import SseReader, frame
+from cachegate.wire.usage_readings import Format, reading_of
 
 LATER = {
-    "no Chat Completions yet": (
-        "oai-chat-sse-usage-after-finish", "oai-chat-details-empty", "oai-chat-invalid-values",
-        "oai-chat-cached-exceeds-total", "azure-chat-sse", "copilot-chat-claude", "xai-chat-miss", "xai-chat-exclusive",
-        "openrouter-chat-sse", "deepseek-hit-miss", "deepseek-miss", "gemini-compat-no-details", "mistral-num-cached",
-        "moonshot-choice-usage", "moonshot-absent", "zai-chat", "qwen-chat-explicit", "llamacpp-chat-json",
-        "llamacpp-sse-timings-only", "vllm-details-zero", "sglang-multimodal-false-zero", "ollama-chat",
-        "lmstudio-chat", "FU05", "FU08", "FU11",
+    "nothing is read: a matter of translation (what is sent to a provider, and where its cache is marked)": (
+        "FU13", "FU15", "FU16",
     ),
-    "no Copilot SDK yet": (
-        "copilot-sdk-warm", "copilot-sdk-zero-unreported", "copilot-sdk-flag-absent", "copilot-sdk-subagent",
+    "nothing is read: a matter of the guard (FU10 doubts a number that was read, FS04 waits for 43 minutes)": (
+        "FU10", "FS04",
     ),
-    "no Claude CLI yet": ("claude-cli-two-calls-one-turn", "claude-cli-failed-after-start"),
-    "no Gemini, Bedrock or Ollama protocol yet": (
-        "gemini-native-warm", "gemini-native-absent", "bedrock-json", "bedrock-stream-no-cache", "ollama-native",
-        "FU03",
-    ),
-    "no option zero_is_unknown yet": (
-        "vllm-responses-false-zero", "sglang-responses-false-zero", "ollama-responses-hardcoded",
-    ),
-    "no option late_cache_fields_inclusive yet": ("qwen-messages-late-cache",),
-    "nothing to measure: a matter of translation": ("FU13", "FU15", "FU16"),
-    "nothing to measure: a matter of the guard or the road": ("FU10", "FS03", "FS04", "FM03", "FM07"),
 }  # fmt: skip
+
+AnyReader = MessagesReader | ResponsesReader | ChatReader
+READERS: dict[Format, type[AnyReader]] = {
+    Format.MESSAGES: MessagesReader,
+    Format.RESPONSES: ResponsesReader,
+    Format.CHAT: ChatReader,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +42,27 @@ class UsageCase:
     """One answer of a provider, streamed (`events`) or whole (`body`), and what it says."""
 
     name: str
-    protocol: Protocol
+    provider: str
+    shape: Format
     body: dict[str, Any] | None
-    events: tuple[dict[str, Any], ...]
+    events: tuple[dict[str, Any] | str, ...]
+    """A text is a line of its own, such as a comment."""
     status: int
     usage: Usage
     uncached: int | None
     outcome: str
-    """`error`, `refusal`, `incomplete`, or nothing of note."""
+    """`error`, `context_overflow`, `refusal`, `incomplete`, or nothing of note."""
+    inconsistent: bool
+    calls: tuple[Usage, ...] | None
+    subagent_calls: tuple[Usage, ...]
+    side_calls: tuple[tuple[str, Usage], ...]
+    switch: bool
+    """The case asks for the provider's switch `zero_is_unknown`."""
+
+    @property
+    def data(self) -> bytes:
+        """The stream as bytes."""
+        return b"".join(_sent(self.shape, event) for event in self.events)
 
 
 def _loaded() -> dict[str, Any]:
@@ -62,35 +70,64 @@ def _loaded() -> dict[str, Any]:
     return data
 
 
+def _usages(rows: list[list[int | None]]) -> tuple[Usage, ...]:
+    return tuple(Usage(*row) for row in rows)
+
+
 def _case(row: dict[str, Any]) -> UsageCase:
     return UsageCase(
         name=row["id"],
-        protocol=Protocol(row["protocol"]),
+        provider=row["provider"],
+        shape=Format(row["protocol"]),
         body=row.get("body"),
         events=tuple(row.get("events", ())),
         status=row.get("status", 200),
         usage=Usage(*row["usage"]),
         uncached=row["uncached"],
         outcome=row.get("outcome", ""),
+        inconsistent=row.get("inconsistent", False),
+        calls=_usages(row["calls"]) if "calls" in row else None,
+        subagent_calls=_usages(row.get("subagent_calls", [])),
+        side_calls=tuple((name, Usage(*counts)) for name, *counts in row.get("side_calls", [])),
+        switch=row.get("options", {}).get("zero_is_unknown", False),
     )
 
 
 IDS = frozenset(_loaded()["ids"])
-_POSTPONED = frozenset(name for names in LATER.values() for name in names)
-CASES = tuple(_case(row) for row in _loaded()["cases"] if row["id"] not in _POSTPONED)
+CASES = tuple(_case(row) for row in _loaded()["cases"])
 
 
-def cases(protocol: Protocol) -> list[UsageCase]:
-    return [case for case in CASES if case.protocol is protocol]
+def cases(*shapes: Format) -> list[UsageCase]:
+    return [case for case in CASES if case.shape in shapes]
+
+
+def _sent(shape: Format, event: dict[str, Any] | str) -> bytes:
+    if isinstance(event, str):
+        return event.encode() + b"\n\n"
+    return b"data: " + encode(event) + b"\n\n" if shape is Format.CHAT else frame(event["type"], encode(event))
+
+
+def reader_of(case: UsageCase) -> AnyReader:
+    return READERS[case.shape](case.provider)
+
+
+def seen_by(reader: AnyReader, case: UsageCase) -> tuple[Seen, ...]:
+    if case.body is not None:
+        return reader.read_body(case.status, encode(case.body))
+    _, events = SseReader().feed(case.data)
+    return tuple(item for event in events for item in reader.read(event))
 
 
 def seen_in(case: UsageCase) -> tuple[Seen, ...]:
-    """Return everything the protocol's reader observes."""
-    reader = DIALECTS[case.protocol].reader()
-    if case.body is not None:
-        return reader.read_body(case.status, encode(case.body))
-    _, events = SseReader().feed(b"".join(frame(event["type"], encode(event)) for event in case.events))
-    return tuple(item for event in events for item in reader.read(event))
+    """Return everything the provider's reader observes."""
+    return seen_by(reader_of(case), case)
+
+
+def seen_natively(case: UsageCase) -> tuple[tuple[Seen, ...], Calls]:
+    """Return everything observed in the events of a provider's own API, and its model calls."""
+    reader = EVENT_READERS[case.shape](reading_of(case.provider, case.shape), calls := Calls())
+    events = [case.body] if case.body is not None else case.events
+    return tuple(item for event in events if isinstance(event, dict) for item in reader.read(event)), calls
 
 
 def folded(seen: tuple[Seen, ...]) -> Usage:
@@ -103,9 +140,12 @@ def folded(seen: tuple[Seen, ...]) -> Usage:
 
 def outcome_of(case: UsageCase, seen: tuple[Seen, ...]) -> str:
     """Name the end. For a reader a `response.incomplete` is the protocol's own end; here it is what it says."""
+    if Failed(overflows.CODE) in seen:
+        return "context_overflow"
     if any(isinstance(item, Failed) for item in seen):
         return "error"
     if Refusal() in seen:
         return "refusal"
-    cut_short = case.events and case.events[-1]["type"] == "response.incomplete"
+    last = case.events[-1] if case.events else {}
+    cut_short = isinstance(last, dict) and last.get("type") == "response.incomplete"
     return "" if Finished() in seen and not cut_short else "incomplete"

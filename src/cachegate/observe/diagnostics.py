@@ -13,16 +13,16 @@ class Diagnostics:
     """An observer that keeps the last decisions."""
 
     def __init__(self, records_max: int = RECORDS_MAX) -> None:
-        self._records: deque[dict[str, object]] = deque(maxlen=records_max)
+        self._records: deque[Record] = deque(maxlen=records_max)
 
     def __call__(self, record: Record) -> None:
         """Keep a finished request's decision."""
         if record.guard is not None:
-            self._records.appendleft(_row(record, record.guard))
+            self._records.appendleft(record)
 
     def recent(self) -> list[dict[str, object]]:
         """Return the kept decisions, newest first."""
-        return list(self._records)
+        return [_row(record, record.guard) for record in self._records if record.guard is not None]
 
 
 def _row(record: Record, guard: GuardRecord) -> dict[str, object]:
@@ -38,6 +38,7 @@ def _row(record: Record, guard: GuardRecord) -> dict[str, object]:
         "item": guard.item,
         "items": guard.items,
         "gapSeconds": guard.gap_s,
+        "providerCause": guard.provider_cause or None,
         "inputTokens": record.usage.input_total,
         "cachedTokens": record.usage.cached_read,
         "writtenTokens": record.usage.cache_write,

@@ -21,7 +21,8 @@ class RequestLog:
 
     def __call__(self, record: Record) -> None:
         """Write the line."""
-        LOGGER.info("%s", self._line(record))
+        if LOGGER.isEnabledFor(logging.INFO):
+            LOGGER.info("%s", self._line(record))
 
 
 def configure(*, as_json: bool, quiet: bool) -> None:

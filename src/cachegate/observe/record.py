@@ -27,6 +27,8 @@ class GuardRecord:
     """For `history_changed`: the items of the request before."""
     gap_s: int = 0
     """For `idle_over_lifetime`: seconds since the request before ended."""
+    provider_cause: str = ""
+    """The provider's own word, where it gives one because the client asked."""
 
 
 @dataclass(frozen=True, slots=True)

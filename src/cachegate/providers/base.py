@@ -20,6 +20,11 @@ class Head:
     """Of a stream: what ends it as failed, at whatever event it stands. For those who cut it from outside."""
 
     @property
+    def may_go_elsewhere(self) -> bool:
+        """Whether the status says that nothing was processed and another provider may be asked."""
+        return self.status == 429 or 500 <= self.status < 600  # noqa: PLR2004 -- HTTP: too many requests, server errors
+
+    @property
     def successful(self) -> bool:
         """Whether the provider began a successful answer."""
         return 200 <= self.status < 300  # noqa: PLR2004 -- the HTTP class of success
@@ -38,6 +43,10 @@ class Call:
     """One request to a provider."""
 
     request: InferenceRequest
+    request_id: str
+    """Of this request, for errors in the client's shape."""
+    binding: str
+    """Configured name of the provider: another one's opaque values are foreign to it."""
     model: str
     """The model's name as the provider knows it."""
     on_sent: Callable[[], None]

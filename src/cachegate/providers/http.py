@@ -4,26 +4,26 @@ import asyncio
 import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
-from multidict import CIMultiDict
 from yarl import URL
 
 from cachegate.errors import ErrorKind, UpstreamError, UpstreamTimeout
 from cachegate.providers.address import is_loopback
 from cachegate.providers.base import Call, Head, Piece
-from cachegate.providers.headers import to_client, to_upstream
-from cachegate.providers.presets import Preset
-from cachegate.wire.body import encode
+from cachegate.providers.passage import Passage, Terms, passage
+from cachegate.wire.codecs import CODECS
 from cachegate.wire.facts import InferenceRequest, Operation, Protocol
-from cachegate.wire.protocols import DIALECTS, Reader
+from cachegate.wire.protocols import DIALECTS
 from cachegate.wire.seen import Failed
 from cachegate.wire.sse import EventTooLong, SseReader
 
 _SLICE_BYTES = 262_144
 """A body is written in slices of this size, so that a large one never holds the event loop for long."""
+BYTES_PER_TOKEN = 4
+ESTIMATED = ("x-cachegate-estimate", "true")
 _CONNECTIONS_IDLE_S = 15.0
 """Shorter than any provider keeps an idle connection: a request is never sent into one that is just closing."""
 
@@ -45,10 +45,8 @@ class UpstreamLimits:
 class Upstream:
     """One configured HTTP provider."""
 
-    preset: Preset
+    terms: Terms
     base_url: URL
-    key: str | None = field(default=None, repr=False)
-    """The provider's key; None passes the client's own credentials through."""
     pinned: tuple[str, ...] = ()
     """The only addresses to connect to, for a self-hosted provider (R11)."""
     limits: UpstreamLimits = UpstreamLimits()
@@ -62,8 +60,9 @@ class HttpProvider:
         self._session: aiohttp.ClientSession | None = None
 
     def speaks(self, protocol: Protocol, operation: Operation) -> bool:
-        """See `Provider.speaks`."""
-        return (protocol, operation) in self._upstream.preset.paths
+        """See `Provider.speaks`: what it does not speak is translated, or counted here."""
+        del operation
+        return protocol in CODECS
 
     def models(self) -> tuple[str, ...]:
         """Nothing to list: which models a provider serves depends on the caller's account."""
@@ -71,21 +70,29 @@ class HttpProvider:
 
     async def stream(self, call: Call) -> AsyncGenerator[Head | Piece, None]:
         """See `Provider.stream`."""
-        response = await self._begin(call)
+        terms, request = self._upstream.terms, call.request
+        if request.operation is Operation.COUNT_TOKENS and not terms.relays(request):
+            body = estimate(request)
+            yield Head(200, (("content-type", "application/json"), ESTIMATED, ("content-length", str(len(body)))))
+            yield Piece(body)
+            return
+        way = passage(call, terms)
+        response = await self._begin(call, way)
         try:
-            reader = DIALECTS[call.request.protocol].reader()
-            head = Head(response.status, to_client(response.headers.items()), reader.terminal_error)
             if response.content_type == "text/event-stream":
-                yield head
-                async with aclosing(self._events(response, reader)) as pieces:
+                headers = way.head(tuple(response.headers.items()), streamed=True)
+                yield Head(response.status, headers, way.fail)
+                async with aclosing(self._events(response, way)) as pieces:
                     async for piece in pieces:
                         yield piece
             else:
-                body = await self._whole(response)
-                seen = reader.read_body(response.status, body)
-                if head.successful and call.request.operation.guarded and Failed("not_json") in seen:
+                raw = await self._whole(response)
+                seen = way.reader.read_body(response.status, raw)
+                if Failed("not_json") in seen and response.ok and request.operation.guarded:
                     raise UpstreamError(_broken(self._host, "sent an answer that is no JSON"))
-                yield Head(head.status, (*head.headers, ("content-length", str(len(body)))))
+                status, body = way.answer(response.status, raw)
+                headers = way.head(tuple(response.headers.items()), streamed=False)
+                yield Head(status, (*headers, ("content-length", str(len(body)))))
                 yield Piece(body, seen)
         finally:
             # At its end a response is released already; before it, closing stops the upstream's work.
@@ -100,22 +107,16 @@ class HttpProvider:
     def _host(self) -> str:
         return self._upstream.base_url.host or ""
 
-    async def _begin(self, call: Call) -> aiohttp.ClientResponse:
+    async def _begin(self, call: Call, way: Passage) -> aiohttp.ClientResponse:
         """Send the request and wait for the answer's head."""
-        request, upstream = call.request, self._upstream
-        data, encoding = _body(request, call.model)
-        headers = CIMultiDict(to_upstream(request.headers, keep_credentials=upstream.key is None))
-        headers["accept-encoding"] = "identity"
-        if encoding:
-            headers["content-encoding"] = encoding
-        if upstream.key is not None:
-            headers[upstream.preset.key_header] = upstream.preset.key_prefix + upstream.key
+        upstream = self._upstream
+        way.headers["accept-encoding"] = "identity"
         try:
             async with asyncio.timeout(upstream.limits.idle_s):
                 return await self._opened().post(
-                    _url(upstream.base_url, upstream.preset.paths[request.protocol, request.operation], request.query),
-                    data=_Body(data, call.on_sent),
-                    headers=headers,
+                    _url(upstream.base_url, way.path, call.request.query),
+                    data=_Body(way.body, call.on_sent),
+                    headers=way.headers,
                     allow_redirects=False,
                     skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
                 )
@@ -127,11 +128,10 @@ class HttpProvider:
         except OSError as error:
             raise UpstreamError(_broken(self._host, f"could not be reached ({type(error).__name__})")) from error
 
-    async def _events(self, response: aiohttp.ClientResponse, reader: Reader) -> AsyncGenerator[Piece, None]:
-        """Relay a stream in whole events. Only the protocol's terminal event ends it well; an end of file does not."""
-        frames = SseReader()
+    async def _events(self, response: aiohttp.ClientResponse, way: Passage) -> AsyncGenerator[Piece, None]:
+        """Pass a stream on in whole events. The protocol's terminal event ends it well; an end of file does not."""
+        frames, reader, limits = SseReader(), way.reader, self._upstream.limits
         silent_s = 0.0
-        limits = self._upstream.limits
         while True:
             try:
                 async with asyncio.timeout(limits.keepalive_s):
@@ -141,26 +141,25 @@ class HttpProvider:
                 whole, events = frames.feed(data)
             except TimeoutError:
                 silent_s += limits.keepalive_s
-                if silent_s >= limits.idle_s and not reader.terminal:
+                if silent_s >= limits.idle_s and not way.over:
                     words = f"{self._host} sent nothing for {silent_s:g} s."
-                    yield Piece(reader.terminal_error(ErrorKind.TIMEOUT, words), (Failed("idle", timed_out=True),))
+                    yield Piece(way.fail(ErrorKind.TIMEOUT, words), (Failed("idle", timed_out=True),))
                     return
-                yield Piece(reader.keepalive)
+                yield Piece(way.keepalive)
                 continue
             except (aiohttp.ClientError, OSError, EventTooLong) as error:
-                if not reader.terminal:
+                if not way.over:
                     words = _broken(self._host, f"broke off its answer ({type(error).__name__})")
-                    yield Piece(reader.terminal_error(ErrorKind.UPSTREAM, words), (Failed("broken"),))
+                    yield Piece(way.fail(ErrorKind.UPSTREAM, words), (Failed("broken"),))
                 return
             silent_s = 0.0
             seen = tuple(item for event in events for item in reader.read(event))
             if whole:
-                yield Piece(whole, seen)
-        if reader.terminal:
-            yield Piece(frames.rest())
-        else:
+                yield Piece(way.forward(whole, events), seen)
+        yield Piece(way.end(frames.rest()))
+        if not way.over:
             words = _broken(self._host, "ended its answer without the closing event")
-            yield Piece(reader.terminal_error(ErrorKind.UPSTREAM, words), (Failed("cut"),))
+            yield Piece(way.fail(ErrorKind.UPSTREAM, words), (Failed("cut"),))
 
     async def _whole(self, response: aiohttp.ClientResponse) -> bytes:
         """Read an unstreamed answer to its end."""
@@ -244,15 +243,8 @@ class _Body(aiohttp.Payload):
         view = memoryview(self._value)
         for start in range(0, len(view), _SLICE_BYTES):
             await writer.write(view[start : start + _SLICE_BYTES])
-
-
-def _body(request: InferenceRequest, model: str) -> tuple[bytes, str]:
-    """Return the bytes to send and their encoding: those received, unless the model has another name upstream."""
-    if model == request.facts.model:
-        encoding = next((value for name, value in request.headers if name.lower() == "content-encoding"), "")
-        return request.wire_body, encoding
-    start, end = request.facts.model_span
-    return request.body[:start] + encode(model) + request.body[end:], ""
+        # Nothing is ever sent twice, and the answer's stream, which holds on to this, may stay open for an hour.
+        self._value = b""
 
 
 def _url(base: URL, path: str, query: str) -> URL:
@@ -265,3 +257,9 @@ def _url(base: URL, path: str, query: str) -> URL:
 
 def _broken(host: str, what: str) -> str:
     return f"The provider at {host} {what}. The request was not repeated; please send it again."
+
+
+def estimate(request: InferenceRequest) -> bytes:
+    """Return a token count where the provider has none: a fixed rate, called an estimate, unknown to the guard."""
+    tokens = -(-request.facts.input_bytes // BYTES_PER_TOKEN)
+    return DIALECTS[request.protocol].writer.count(tokens)

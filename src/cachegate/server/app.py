@@ -150,11 +150,8 @@ class Routes:
 
     async def _models(self, request: web.BaseRequest, exchange: Exchange) -> None:
         _, headers = self._access.admit(headers_of(request))
-        routes = self._app.gateway.routes
-        models = {name: target.partition("/")[0] for name, target in routes.models.items() if "*" not in name}
-        for name, bound in routes.providers.items():
-            models.update({f"{name}/{model}": name for model in bound.provider.models()})
-        await reply(exchange, 200, model_list(asker(Sender.of(headers)), models))
+        names = self._app.gateway.routes.names()
+        await reply(exchange, 200, model_list(asker(Sender.of(headers)), names))
 
     async def _recent(self, request: web.BaseRequest, exchange: Exchange) -> None:
         self._access.admit_admin(headers_of(request), request.remote or "")

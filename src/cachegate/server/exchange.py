@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -69,30 +70,28 @@ class Exchange:
         """See `Caller.send`. A timer is only set when the caller reads slower than we write."""
         if not data or self._response is None:
             return
-        transport = self._request.transport
-        if transport is None or transport.is_closing():
-            raise CallerLeft
-        try:
-            if transport.get_write_buffer_size() + len(data) < _PAUSE_BYTES:
-                await self._response.write(data)
-            else:
-                async with asyncio.timeout(self._send_stall_s):
-                    await self._response.write(data)
-        except ConnectionError:
-            raise CallerLeft from None
-        except TimeoutError:
-            raise CallerStalled from None
+        await self._within_stall(self._response.write(data), len(data))
 
     async def end(self) -> None:
         """See `Caller.end`."""
         if self._response is not None:
-            try:
+            await self._within_stall(self._response.write_eof(), 0)
+
+    async def _within_stall(self, writing: Coroutine[None, None, None], size_bytes: int) -> None:
+        transport = self._request.transport
+        if transport is None or transport.is_closing():
+            writing.close()
+            raise CallerLeft
+        try:
+            if transport.get_write_buffer_size() + size_bytes < _PAUSE_BYTES:
+                await writing
+            else:
                 async with asyncio.timeout(self._send_stall_s):
-                    await self._response.write_eof()
-            except ConnectionError:
-                raise CallerLeft from None
-            except TimeoutError:
-                raise CallerStalled from None
+                    await writing
+        except ConnectionError:
+            raise CallerLeft from None
+        except TimeoutError:
+            raise CallerStalled from None
 
     def abort(self) -> None:
         """See `Caller.abort`."""

@@ -25,6 +25,8 @@ _WINDOW_LOG_MAX = 23
 
 async def read_body(content: StreamReader, body_bytes_max: int, body_s: float) -> bytes:
     """Return the body as sent. Raises BadInput: 413 beyond the limit, 400 for one that only trickles in."""
+    if content.is_eof() and content.total_bytes <= body_bytes_max:
+        return content.read_nowait(-1)
     parts: list[bytes] = []
     size = 0
     started_s = asyncio.get_running_loop().time()

@@ -8,10 +8,11 @@ from cachegate.guard.fingerprint import Fingerprint
 
 
 class Protocol(StrEnum):
-    """An inbound protocol; `wire/protocols.py` has a row for each."""
+    """A protocol; `wire/protocols.py` has a row for each that is served."""
 
     MESSAGES = "messages"
     RESPONSES = "responses"
+    CHAT = "chat"
 
 
 class Operation(StrEnum):
@@ -54,6 +55,20 @@ class Facts:
     """Keyed digests of the request's parts (R15)."""
 
 
+@dataclass(slots=True)
+class Content:
+    """The bytes of a request, let go once a provider has begun to answer: a stream may stay open for an hour."""
+
+    body: bytes = field(repr=False)
+    """The decoded JSON text."""
+    wire_body: bytes = field(repr=False)
+    """The body as received, still compressed where the client compressed it."""
+
+    def release(self) -> None:
+        """Let the bytes go."""
+        self.body = self.wire_body = b""
+
+
 @dataclass(frozen=True, slots=True)
 class InferenceRequest:
     """One request as it came in. The body is kept as bytes; it goes up as it came down."""
@@ -63,11 +78,18 @@ class InferenceRequest:
     headers: tuple[tuple[str, str], ...] = field(repr=False)
     query: str
     """Raw query string, without the question mark."""
-    body: bytes = field(repr=False)
-    """The decoded JSON text."""
-    wire_body: bytes = field(repr=False)
-    """The body as received, still compressed where the client compressed it."""
+    content: Content
     facts: Facts
+
+    @property
+    def body(self) -> bytes:
+        """The decoded JSON text."""
+        return self.content.body
+
+    @property
+    def wire_body(self) -> bytes:
+        """The body as received."""
+        return self.content.wire_body
 
 
 @dataclass(frozen=True, slots=True)

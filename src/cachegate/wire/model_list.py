@@ -25,6 +25,6 @@ def model_list(protocol: Protocol, models: Mapping[str, str]) -> bytes:
             ]
             ends = {"first_id": names[0] if names else None, "last_id": names[-1] if names else None}
             return encode({"data": rows, "has_more": False, **ends})
-        case Protocol.RESPONSES:
+        case Protocol.RESPONSES | Protocol.CHAT:
             rows = [{"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in models.items()]
             return encode({"object": "list", "data": rows})

@@ -8,7 +8,7 @@ from cachegate.errors import BadInput
 from cachegate.wire.body import JsonObject
 from cachegate.wire.clients import Asked, identify
 from cachegate.wire.digests import Digester
-from cachegate.wire.facts import Facts, InferenceRequest, Operation, Protocol, Sender
+from cachegate.wire.facts import Content, Facts, InferenceRequest, Operation, Protocol, Sender
 
 MODEL_CHARS_MAX = 256
 """No provider has a model name near this long."""
@@ -25,6 +25,7 @@ class Shape:
 SHAPES = {
     Protocol.MESSAGES: Shape("messages", "system"),
     Protocol.RESPONSES: Shape("input", "instructions"),
+    Protocol.CHAT: Shape("messages", ""),
 }
 
 
@@ -84,8 +85,8 @@ def parse(received: Received, key: bytes) -> InferenceRequest:
         conversation_bytes=conversation,
         input_bytes=conversation + tools_inside + body.size(shape.instructions) + body.size("tools"),
         model_span=body.spans["model"],
-        fingerprint=Digester(body, key).fingerprint(
-            received.protocol, asked.sender, shape.instructions, shape.conversation
+        fingerprint=Digester(received.protocol, body, key).fingerprint(
+            asked.sender, shape.instructions, shape.conversation
         ),
     )
     return InferenceRequest(
@@ -93,8 +94,7 @@ def parse(received: Received, key: bytes) -> InferenceRequest:
         operation=received.operation,
         headers=received.headers,
         query=received.query,
-        body=received.body,
-        wire_body=received.wire_body,
+        content=Content(received.body, received.wire_body),
         facts=facts,
     )
 

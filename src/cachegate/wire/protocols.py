@@ -6,6 +6,9 @@ from typing import Protocol as Interface
 
 from cachegate.errors import ErrorKind
 from cachegate.wire.answer import Writer
+from cachegate.wire.chat import errors as chat_errors
+from cachegate.wire.chat.reader import ChatReader
+from cachegate.wire.chat.writer import ChatWriter
 from cachegate.wire.facts import Operation, Protocol
 from cachegate.wire.messages import errors as messages_errors
 from cachegate.wire.messages.reader import MessagesReader
@@ -37,12 +40,22 @@ class Reader(Interface):
         """Return what ends the stream as failed."""
 
 
+class ReaderKind(Interface):
+    """Makes a reader."""
+
+    def __call__(self, readings: str = ..., *, zero_is_unknown: bool = False) -> Reader:
+        """Return a reader for one answer of a provider; by default, of the one whose own protocol it is.
+
+        `readings` names the provider in the table of `usage_readings`.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """How one protocol is spoken."""
 
     protocol: Protocol
-    reader: Callable[[], Reader]
+    reader: ReaderKind
     error_body: Callable[[ErrorKind, str, str], bytes]
     """(kind, message, request id) to the body of an error answer."""
     stop_body: Callable[[str, str], bytes]
@@ -58,11 +71,13 @@ DIALECTS = {
     Protocol.RESPONSES: Dialect(
         Protocol.RESPONSES, ResponsesReader, responses_errors.error_body, responses_errors.stop_body, ResponsesWriter()
     ),
+    Protocol.CHAT: Dialect(Protocol.CHAT, ChatReader, chat_errors.error_body, chat_errors.stop_body, ChatWriter()),
 }
 
 PATHS = {
     "/v1/messages": (Protocol.MESSAGES, Operation.GENERATE),
     "/v1/messages/count_tokens": (Protocol.MESSAGES, Operation.COUNT_TOKENS),
+    "/v1/chat/completions": (Protocol.CHAT, Operation.GENERATE),
     "/v1/responses": (Protocol.RESPONSES, Operation.GENERATE),
     "/v1/responses/compact": (Protocol.RESPONSES, Operation.COMPACT),
 }

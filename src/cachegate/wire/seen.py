@@ -37,6 +37,13 @@ class Failed:
     timed_out: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """The provider's own word for why its cache was missed, because the client asked for it."""
+
+    reason: str
+
+
 _WORD = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
 
 
@@ -45,4 +52,4 @@ def word(value: object) -> str:
     return value if isinstance(value, str) and _WORD.fullmatch(value) else "unknown"
 
 
-Seen = Usage | Refusal | Reseed | Finished | Failed
+Seen = Usage | Refusal | Reseed | Finished | Failed | Explained

@@ -5,13 +5,15 @@ that breaks inside an event can still be ended properly. The bytes that come out
 """
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 EVENT_BYTES_MAX = 33_554_432
 """32 MiB: a terminal event repeats the whole answer, images included; more than this is no event."""
 
 _BOM = b"\xef\xbb\xbf"
 _BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n))")
+_USUAL = re.compile(rb"event: ([^\r\n]*)\ndata: ([^\r\n]*)")
+"""What nearly every event looks like."""
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
@@ -19,9 +21,8 @@ class EventTooLong(Exception):  # noqa: N818 -- it reads as what it is
     """One event grew beyond `EVENT_BYTES_MAX` without an end in sight."""
 
 
-@dataclass(frozen=True, slots=True)
-class SseEvent:
-    """One event. A comment or a block without data has empty `data`."""
+class SseEvent(NamedTuple):
+    """One event; of a comment or a block without data, `data` is empty. A tuple, because there are so many."""
 
     name: bytes
     data: bytes
@@ -58,7 +59,13 @@ class SseReader:
             self._started = True
             whole = whole.removeprefix(_BOM)
         blocks = whole.split(b"\n\n") if b"\r" not in whole else _BLANK_LINE.split(whole)
-        return [event for block in blocks if block and (event := _event(block)).data]
+        events: list[SseEvent] = []
+        for block in blocks:
+            match = _USUAL.fullmatch(block)
+            event = SseEvent(match[1], match[2]) if match is not None else _event(block)
+            if event.data:
+                events.append(event)
+        return events
 
 
 def frame(name: str, data: bytes) -> bytes:

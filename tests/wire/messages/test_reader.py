@@ -12,8 +12,9 @@ from cachegate.wire.facts import Protocol
 from cachegate.wire.messages.reader import MessagesReader
 from cachegate.wire.seen import Failed, Finished, Refusal, Seen
 from cachegate.wire.sse import SseEvent, frame
+from cachegate.wire.usage_readings import Format
 from wire.transcripts import MESSAGES, Transcript, byte_by_byte, expected, feed, in_two, observe
-from wire.usage_cases import UsageCase, cases, folded, outcome_of, seen_in
+from wire.usage_cases import UsageCase, cases, folded, outcome_of, reader_of, seen_by, seen_in
 
 BLOCKED = {
     "type": "error",
@@ -58,9 +59,14 @@ def test_byte_by_byte_says_the_same(transcript: Transcript) -> None:
     assert observe(Protocol.MESSAGES, feed(byte_by_byte(transcript.data)).events) == expected(transcript)
 
 
-@pytest.mark.parametrize("case", cases(Protocol.MESSAGES), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", cases(Format.MESSAGES), ids=lambda case: case.name)
 def test_a_case_of_usage(case: UsageCase) -> None:
-    seen = seen_in(case)
+    reader = reader_of(case)
+    assert isinstance(reader, MessagesReader)
+    seen = seen_by(reader, case)
+    assert seen == seen_in(case)
+    assert reader.side_calls == case.side_calls
+    assert reader.measurement.inconsistent == case.inconsistent
     assert folded(seen) == case.usage
     assert folded(seen).uncached == case.uncached
     assert outcome_of(case, seen) == case.outcome
@@ -122,12 +128,52 @@ def test_usage_that_is_no_object_measures_nothing(usage: Any) -> None:
 @pytest.mark.parametrize(
     ("reason", "refused"),
     [("refusal", True), ("end_turn", False), ("tool_use", False), ("max_tokens", False),
-     ("model_context_window_exceeded", False), (None, False)],
+     ("pause_turn", False), ("content_filter", True), (None, False), (7, False), ([], False)],
 )  # fmt: skip
-def test_only_the_stop_reason_is_a_refusal(reason: str | None, refused: bool) -> None:
+def test_only_the_stop_reason_is_a_refusal(reason: Any, refused: bool) -> None:
     refusal: tuple[Seen, ...] = (Refusal(),) if refused else ()
     assert read({"type": "message_delta", "delta": {"stop_reason": reason}}) == refusal
     assert read_body({"type": "message", "stop_reason": reason}) == (*refusal, Finished())
+
+
+@pytest.mark.parametrize("usage", [None, {"input_tokens": 3, "cache_read_input_tokens": 0}])
+def test_a_refusal_is_known_by_its_details_too_with_usage_and_without(usage: dict[str, int] | None) -> None:
+    details = {"stop_details": {"type": "refusal", "category": None, "explanation": None}}
+    measured: tuple[Seen, ...] = (Usage(3, 0),) if usage else ()
+    for reason in ({}, {"stop_reason": None}, {"stop_reason": "refusal"}):
+        assert read({"type": "message_delta", "delta": {**details, **reason}, "usage": usage}) == (*measured, Refusal())
+        assert read_body({"type": "message", **details, **reason, "usage": usage}) == (*measured, Refusal(), Finished())
+    other: Any
+    for other in (None, 7, {}, {"type": None}, {"type": "end_turn"}, {"type": []}):
+        assert read({"type": "message_delta", "delta": {"stop_details": other}}) == ()
+        refused = {"stop_details": other, "stop_reason": "refusal"}
+        assert read({"type": "message_delta", "delta": refused}) == (Refusal(),)
+
+
+def test_an_answer_that_filled_its_context_says_so_and_is_finished() -> None:
+    reason = {"stop_reason": "model_context_window_exceeded"}
+    overflow = Failed("context_length_exceeded")
+    assert read({"type": "message_delta", "delta": reason}, {"type": "message_stop"}) == (overflow, Finished())
+    assert read_body({"type": "message", **reason}) == (overflow, Finished())
+
+
+def test_calls_on_the_side_are_kept_apart_in_a_stream_too() -> None:
+    reader = MessagesReader()
+    compaction = {"type": "compaction", "input_tokens": 25, "cache_read_input_tokens": 160_000}
+    for event in (start(input_tokens=14), delta(output_tokens=1, iterations=[compaction]), delta(output_tokens=2)):
+        reader.read(SseEvent(b"", encode(event)))
+    assert reader.side_calls == (("compaction", Usage(160_025, 160_000)),)
+    assert reader.measurement.usage == Usage(14)
+
+
+def test_the_readings_of_a_provider_can_be_named() -> None:
+    late = (start(input_tokens=70_010), delta(cache_read_input_tokens=70_012))
+    for readings, total in (("anthropic", 140_022), ("qwen", 70_012)):
+        reader = MessagesReader(readings)
+        seen = [item for event in late for item in reader.read(SseEvent(b"", encode(event)))]
+        assert seen[-1] == Usage(total, 70_012)
+    filled = MessagesReader(zero_is_unknown=True)
+    assert filled.read(SseEvent(b"", encode(start(input_tokens=9, cache_read_input_tokens=0)))) == (Usage(9),)
 
 
 def test_text_about_a_refusal_is_none() -> None:
@@ -145,8 +191,12 @@ def test_an_answer_blocked_by_the_providers_filter_is_a_refusal_however_it_comes
 @pytest.mark.parametrize(
     ("status", "body", "code"),
     [
-        (400, {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long"}},
+        (400, {"type": "error", "error": {"type": "invalid_request_error", "message": "max_tokens: Field required"}},
          "invalid_request_error"),
+        (400, {"type": "error", "error": {"type": "invalid_request_error", "message":
+         "prompt is too long: 210000 tokens > 200000 maximum"}}, "context_length_exceeded"),
+        (413, {"type": "error", "error": {"type": "request_too_large", "message": "Request exceeds the maximum size"}},
+         "request_too_large"),
         (401, {"type": "error", "error": {"type": "authentication_error", "message": "x"}}, "authentication_error"),
         (429, {"type": "error", "error": {"type": "rate_limit_error", "message": "x"}}, "rate_limit_error"),
         (529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, "overloaded_error"),

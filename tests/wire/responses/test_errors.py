@@ -5,8 +5,9 @@ import openai.types.responses
 import pytest
 
 from cachegate.errors import HTTP_STATUS, ErrorKind
+from cachegate.wire.refusals import CODES as REFUSAL_CODES
 from cachegate.wire.responses.errors import CODES, KEEPALIVE, STOP_CODE, error_body, stop_body
-from cachegate.wire.responses.reader import REFUSAL_CODES, ResponsesReader
+from cachegate.wire.responses.reader import ResponsesReader
 from cachegate.wire.sse import SseReader
 from wire.transcripts import RESPONSES, Transcript, feed, pieces
 from wire.vendor_sdks import JSON, Wire, ask_openai, check_openai_event, openai_events, openai_final

@@ -9,11 +9,13 @@ from cachegate.errors import ErrorKind
 from cachegate.guard.usage import Usage
 from cachegate.wire.body import encode
 from cachegate.wire.facts import Protocol
-from cachegate.wire.responses.reader import REFUSAL_CODES, ResponsesReader
+from cachegate.wire.refusals import CODES as REFUSAL_CODES
+from cachegate.wire.responses.reader import ResponsesReader
 from cachegate.wire.seen import Failed, Finished, Refusal, Seen
 from cachegate.wire.sse import SseEvent
+from cachegate.wire.usage_readings import Format
 from wire.transcripts import RESPONSES, Transcript, byte_by_byte, expected, feed, in_two, observe
-from wire.usage_cases import UsageCase, cases, folded, outcome_of, seen_in
+from wire.usage_cases import UsageCase, cases, folded, outcome_of, reader_of, seen_by
 
 USAGE = {"input_tokens": 9, "input_tokens_details": {"cached_tokens": 4}, "output_tokens": 1, "total_tokens": 10}
 REFUSING = {"type": "message", "content": [{"type": "output_text", "text": "…"}, {"type": "refusal", "refusal": "No."}]}
@@ -52,9 +54,10 @@ def test_byte_by_byte_says_the_same(transcript: Transcript) -> None:
     assert observe(Protocol.RESPONSES, feed(byte_by_byte(transcript.data)).events) == expected(transcript)
 
 
-@pytest.mark.parametrize("case", cases(Protocol.RESPONSES), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", cases(Format.RESPONSES), ids=lambda case: case.name)
 def test_a_case_of_usage(case: UsageCase) -> None:
-    seen = seen_in(case)
+    seen = seen_by(reader := reader_of(case), case)
+    assert reader.measurement.inconsistent == case.inconsistent
     assert folded(seen) == case.usage
     assert folded(seen).uncached == case.uncached
     assert outcome_of(case, seen) == case.outcome
@@ -85,8 +88,8 @@ def test_usage_that_is_no_object_measures_nothing(usage: Any) -> None:
     assert read({"type": "response.completed", "response": usage}) == (Finished(),)
 
 
-@pytest.mark.parametrize("reason", ["content_filter", "max_output_tokens", None])
-def test_a_filter_that_cuts_an_answer_short_is_a_refusal(reason: str | None) -> None:
+@pytest.mark.parametrize("reason", ["content_filter", "max_output_tokens", None, 7])
+def test_a_filter_that_cuts_an_answer_short_is_a_refusal(reason: Any) -> None:
     refusal: tuple[Seen, ...] = (Refusal(),) if reason == "content_filter" else ()
     response = {"incomplete_details": {"reason": reason}, "usage": USAGE}
     assert read(ended("incomplete", **response)) == (Usage(9, 4), *refusal, Finished())
@@ -118,6 +121,47 @@ def test_what_codex_and_azure_name_a_policy_is_known() -> None:
     named = {"invalid_prompt", "bio_policy", "misalignment_policy_violation", "cyber_policy", "content_filter"}
     assert named <= REFUSAL_CODES
     assert not {"server_error", "context_length_exceeded", "invalid_request_error"} & REFUSAL_CODES
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "response.content_part.added", "part": {"type": "refusal", "refusal": ""}},
+        {"type": "response.content_part.done", "part": {"type": "refusal", "refusal": "No."}},
+        {"type": "response.output_item.done", "item": REFUSING},
+        {"type": "response.refusal.delta", "delta": "N"},
+        {"type": "response.refusal.done", "refusal": "No."},
+    ],
+    ids=lambda event: str(event["type"]),
+)
+def test_a_refusal_is_seen_mid_stream_even_if_its_end_never_comes(event: dict[str, Any]) -> None:
+    """Codex's terminal event may hold no output, and a stream may break before it."""
+    assert read(event) == (Refusal(),)
+    assert read(event, named=False) == (Refusal(),)
+    assert read(event, ended("completed", output=[], usage=USAGE)) == (Refusal(), Usage(9, 4), Finished())
+    told = {"type": "output_text"}
+    odd_parts: list[Any] = [None, 7, [], {}, told, {"type": ["refusal"]}, {"content": [told]}]
+    for odd in odd_parts:
+        if not event["type"].startswith("response.refusal"):
+            assert read({"type": event["type"], "part": odd, "item": odd}) == ()
+
+
+@pytest.mark.parametrize("kind", [None, 7, [], {}, ["response.refusal.delta"]])
+def test_a_type_that_is_no_text_says_nothing(kind: Any) -> None:
+    assert ResponsesReader().read(SseEvent(b"", encode({"type": kind}))) == ()
+
+
+def test_azures_inner_error_is_a_refusal() -> None:
+    error = {"code": "content_filter", "innererror": {"code": "ResponsibleAIPolicyViolation"}, "message": "x"}
+    assert read_body({"error": error}, 400) == (Refusal(), Failed("content_filter"))
+    assert read_body({"error": {**error, "code": None}}, 400) == (Refusal(), Failed("ResponsibleAIPolicyViolation"))
+
+
+def test_the_readings_of_a_provider_can_be_named() -> None:
+    event = SseEvent(b"", encode(ended("completed", usage={**USAGE, "input_tokens_details": {"cached_tokens": 0}})))
+    assert ResponsesReader("openai").read(event) == (Usage(9, 0), Finished())
+    assert ResponsesReader("vllm").read(event) == (Usage(9), Finished())
+    assert ResponsesReader(zero_is_unknown=True).read(event) == (Usage(9), Finished())
 
 
 @pytest.mark.parametrize("code", ["server_error", "rate_limit_exceeded", "context_length_exceeded", None, 400, ["x"]])

@@ -1,15 +1,17 @@
 """What an upstream's Messages answer says about usage, refusals and its end."""
 
 from cachegate.errors import ErrorKind
+from cachegate.guard.usage import Usage
 from cachegate.wire.body import decode
+from cachegate.wire.explanations import anthropic_explanation
+from cachegate.wire.failures import ended, failure
 from cachegate.wire.messages.errors import KEEPALIVE, terminal_error
-from cachegate.wire.seen import Failed, Finished, Refusal, Seen, word
+from cachegate.wire.refusals import ended_by_refusal
+from cachegate.wire.seen import Failed, Finished, Seen
 from cachegate.wire.sse import SseEvent
-from cachegate.wire.usage_readings import UNKNOWN, Fields, anthropic, fields, known
+from cachegate.wire.usage_readings import Fields, Format, Measurement, fields, reading_of, side_calls
 
 _READ = frozenset({b"message_start", b"message_delta", b"message_stop", b"error", b""})
-_POLICY_WORDS = "content filtering policy"
-"""Anthropic's words in the error that is a refusal and no mistake of the request, as a 400 or in a stream."""
 _FIRST_ERROR_STATUS = 300
 """A redirect is no answer either: none is followed."""
 
@@ -17,12 +19,15 @@ _FIRST_ERROR_STATUS = 300
 class MessagesReader:
     """Reads one answer. Counts are cumulative: the last known value of each field holds."""
 
-    __slots__ = ("_usage", "finished", "terminal")
+    __slots__ = ("_reading", "finished", "measurement", "side_calls", "terminal")
 
     keepalive = KEEPALIVE
 
-    def __init__(self) -> None:
-        self._usage: Fields = {}
+    def __init__(self, readings: str = "anthropic", *, zero_is_unknown: bool = False) -> None:
+        self._reading = reading_of(readings, Format.MESSAGES, zero_is_unknown=zero_is_unknown)
+        self.measurement = Measurement(self._reading)
+        self.side_calls: tuple[tuple[str, Usage], ...] = ()
+        """The provider's own calls beside this one; they are no part of its usage."""
         self.finished = False
         """The protocol's own end of a successful answer was seen."""
         self.terminal = False
@@ -35,15 +40,16 @@ class MessagesReader:
         data = fields(decode(event.data))
         match data.get("type"):
             case "message_start":
-                return self._measured(fields(data.get("message")).get("usage"))
+                message = fields(data.get("message"))
+                return (*self._measured(message.get("usage")), *anthropic_explanation(message))
             case "message_delta":
-                return (*self._measured(data.get("usage")), *_refusal(fields(data.get("delta"))))
+                return (*self._measured(data.get("usage")), *_reason(fields(data.get("delta"))))
             case "message_stop":
                 self.finished = self.terminal = True
                 return (Finished(),)
             case "error":
                 self.terminal = True
-                return _failure(data)
+                return failure(data)
         return ()
 
     def read_body(self, status: int, body: bytes) -> tuple[Seen, ...]:
@@ -51,14 +57,14 @@ class MessagesReader:
         value = decode(body)
         data = fields(value)
         if status >= _FIRST_ERROR_STATUS:
-            return _failure(data)
+            return failure(value, status)
         if not isinstance(value, dict):
             return (Failed("not_json"),)
         if data.get("type") == "error":
             self.terminal = True
-            return _failure(data)
+            return failure(data)
         self.finished = self.terminal = True
-        return (*self._measured(data.get("usage")), *_refusal(data), Finished())
+        return (*self._measured(data.get("usage")), *anthropic_explanation(data), *_reason(data), Finished())
 
     def terminal_error(self, kind: ErrorKind, message: str) -> bytes:
         """Return the event that ends this stream as failed."""
@@ -68,17 +74,11 @@ class MessagesReader:
     def _measured(self, usage: object) -> tuple[Seen, ...]:
         if not isinstance(usage, dict):
             return ()
-        if anthropic(usage) != UNKNOWN:
-            # The zeros of a placeholder must not pass for measured ones once a later report fills in the total.
-            self._usage = known(usage, self._usage)
-        return (anthropic(self._usage),)
+        self.side_calls = side_calls(usage, self._reading) or self.side_calls
+        return (self.measurement.add(usage),)
 
 
-def _refusal(message: Fields) -> tuple[Seen, ...]:
-    return (Refusal(),) if message.get("stop_reason") == "refusal" else ()
-
-
-def _failure(data: Fields) -> tuple[Seen, ...]:
-    error = fields(data.get("error"))
-    failed = Failed(word(error.get("type")))
-    return (Refusal(), failed) if _POLICY_WORDS in str(error.get("message")).lower() else (failed,)
+def _reason(message: Fields) -> tuple[Seen, ...]:
+    """Read why the message ended; some send only the details of a refusal."""
+    details = fields(message.get("stop_details")).get("type")
+    return ended(details if ended_by_refusal(details) else message.get("stop_reason"))

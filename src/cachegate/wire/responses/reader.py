@@ -1,21 +1,19 @@
 """What an upstream's Responses answer says about usage, refusals and its end."""
 
 from cachegate.errors import ErrorKind
+from cachegate.wire import refusals
 from cachegate.wire.body import decode
+from cachegate.wire.explanations import openai_explanation
+from cachegate.wire.failures import ended, failure
 from cachegate.wire.responses.errors import CODES, COMMENT, KEEPALIVE, terminal_error
-from cachegate.wire.seen import Failed, Finished, Refusal, Seen, word
+from cachegate.wire.seen import Failed, Finished, Refusal, Seen
 from cachegate.wire.sse import SseEvent
-from cachegate.wire.usage_readings import Fields, fields, known, openai
+from cachegate.wire.usage_readings import Fields, Format, Measurement, fields, items, reading_of
 
-REFUSAL_CODES = frozenset(
-    {"invalid_prompt", "cyber_policy", "bio_policy", "misalignment_policy_violation", "content_policy_violation",
-     "content_filter"}
-)  # fmt: skip
-"""Error codes with which the provider refuses what it was asked, rather than how."""
-
+_PART_EVENTS = frozenset({"response.content_part.added", "response.content_part.done"})
 _READ = frozenset(
-    {b"response.created", b"response.refusal.delta", b"response.refusal.done", b"response.completed",
-     b"response.incomplete", b"response.failed", b"error", b""}
+    {b"response.created", b"response.output_item.done", b"response.completed", b"response.incomplete",
+     b"response.failed", b"error", b"", *(name.encode() for name in (*refusals.EVENTS, *_PART_EVENTS))}
 )  # fmt: skip
 _FIRST_ERROR_STATUS = 300
 """A redirect is no answer either: none is followed."""
@@ -31,10 +29,10 @@ _UNSEEN: dict[str, object] = {
 class ResponsesReader:
     """Reads one answer. Usage comes once, in the terminal event."""
 
-    __slots__ = ("_response", "_sequence", "_usage", "finished", "terminal")
+    __slots__ = ("_response", "_sequence", "finished", "measurement", "terminal")
 
-    def __init__(self) -> None:
-        self._usage: Fields = {}
+    def __init__(self, readings: str = "openai", *, zero_is_unknown: bool = False) -> None:
+        self.measurement = Measurement(reading_of(readings, Format.RESPONSES, zero_is_unknown=zero_is_unknown))
         self._response = dict(_UNSEEN)
         self._sequence = -1
         self.finished = False
@@ -46,8 +44,8 @@ class ResponsesReader:
     def keepalive(self) -> bytes:
         """A frame that says nothing.
 
-        Before the first event only a comment will do: openai's accumulator wants `response.created` first. Behind it
-        only an event will do: Codex's idle timer does not count comments.
+        Before the first event only a comment will do: openai's accumulator wants `response.created` first.
+        Behind it only an event will do: Codex's idle timer does not count comments.
         """
         return KEEPALIVE if self._sequence >= 0 else COMMENT
 
@@ -57,20 +55,23 @@ class ResponsesReader:
         if event.name not in _READ:
             return ()
         data = fields(decode(event.data))
-        kind = data.get("type")
         response = fields(data.get("response"))
-        match kind:
+        match data.get("type"):
             case "response.created":
                 self._response.update({name: response[name] for name in _KEPT if name in response})
-                return ()
-            case "response.refusal.delta" | "response.refusal.done":
-                return (Refusal(),)
             case "response.completed" | "response.incomplete":
                 self.finished = self.terminal = True
-                return (*self._measured(response.get("usage")), *_refusal(response), Finished())
+                return (
+                    *self._measured(response.get("usage")),
+                    *openai_explanation(response),
+                    *_end(response),
+                    Finished(),
+                )
             case "response.failed" | "error":
                 self.terminal = True
-                return (*self._measured(response.get("usage")), *_failure(data, response))
+                return (*self._measured(response.get("usage")), *failure(data))
+            case kind if _is_refusal(kind, data):
+                return (Refusal(),)
         return ()
 
     def read_body(self, status: int, body: bytes) -> tuple[Seen, ...]:
@@ -78,14 +79,14 @@ class ResponsesReader:
         value = decode(body)
         data = fields(value)
         if status >= _FIRST_ERROR_STATUS:
-            return _failure(data, {})
+            return failure(value, status)
         if not isinstance(value, dict):
             return (Failed("not_json"),)
         self.terminal = True
         if data.get("status") == "failed" or isinstance(data.get("error"), dict):
-            return (*self._measured(data.get("usage")), *_failure({}, data))
+            return (*self._measured(data.get("usage")), *failure(data))
         self.finished = True
-        return (*self._measured(data.get("usage")), *_refusal(data), Finished())
+        return (*self._measured(data.get("usage")), *openai_explanation(data), *_end(data), Finished())
 
     def terminal_error(self, kind: ErrorKind, message: str) -> bytes:
         """Return the events that end this stream as failed."""
@@ -94,28 +95,26 @@ class ResponsesReader:
         return terminal_error(code or error_type, message, self._response, self._sequence + 1)
 
     def _measured(self, usage: object) -> tuple[Seen, ...]:
-        if not isinstance(usage, dict):
-            return ()
-        self._usage = known(usage, self._usage)
-        return (openai(self._usage),)
+        return (self.measurement.add(usage),) if isinstance(usage, dict) else ()
 
 
-def _refusal(response: Fields) -> tuple[Seen, ...]:
-    """Find a refusal in a finished response: a content part, or a filter that cut it short."""
-    filtered = fields(response.get("incomplete_details")).get("reason") == "content_filter"
-    return (Refusal(),) if filtered or any(_refusing(item) for item in _list(response.get("output"))) else ()
+def _is_refusal(kind: object, data: Fields) -> bool:
+    """Whether an event in the middle of the stream tells of a refusal: the terminal one may be empty, or never come."""
+    if not isinstance(kind, str):
+        return False
+    if kind == "response.output_item.done":
+        return _refusing(data.get("item"))
+    if kind in _PART_EVENTS:
+        return refusals.is_refusing_part(fields(data.get("part")).get("type"))
+    return kind in refusals.EVENTS
+
+
+def _end(response: Fields) -> tuple[Seen, ...]:
+    """Read how a finished response ended: a refusing part, or a filter or a full context that cut it short."""
+    if any(_refusing(item) for item in items(response.get("output"))):
+        return (Refusal(),)
+    return ended(fields(response.get("incomplete_details")).get("reason"))
 
 
 def _refusing(item: object) -> bool:
-    return any(fields(part).get("type") == "refusal" for part in _list(fields(item).get("content")))
-
-
-def _failure(data: Fields, response: Fields) -> tuple[Seen, ...]:
-    """Read an error, flat in its event, nested in it, or inside the response object."""
-    error = fields(response.get("error")) or fields(data.get("error")) or data
-    failed = Failed(word(error.get("code")))
-    return (Refusal(), failed) if failed.code in REFUSAL_CODES else (failed,)
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
+    return any(refusals.is_refusing_part(fields(part).get("type")) for part in items(fields(item).get("content")))

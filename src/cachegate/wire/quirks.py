@@ -1,0 +1,51 @@
+"""What upstreams that speak the same protocol do differently, as words. A preset names those of its provider.
+
+A renderer asks for a word where it matters and nowhere else; no renderer knows the name of a provider.
+"""
+
+from enum import StrEnum
+
+
+class Quirk(StrEnum):
+    """One difference each. Without any, an upstream is taken to be what its protocol's inventor runs."""
+
+    SYSTEM_TURNS = "system_turns"
+    """Messages: takes `role: system` items inside the conversation. Without it they become marked user text."""
+    NO_ADAPTIVE_THINKING = "no_adaptive_thinking"
+    """Messages: knows only a budget of thinking tokens, no `adaptive` and no `output_config.effort`."""
+    NO_CACHE_MARKS = "no_cache_marks"
+    """Messages: caches by itself and refuses `cache_control`."""
+    CHAT_CACHE_MARKS = "chat_cache_marks"
+    """Chat: takes `cache_control` on parts and tools (OpenRouter, Qwen, GitHub Copilot for Claude)."""
+    CHAT_CACHE_KEY = "chat_cache_key"
+    """Chat: takes `prompt_cache_key`."""
+    MAX_TOKENS = "max_tokens"
+    """Chat: knows `max_tokens` only, not `max_completion_tokens`."""
+    NO_DEVELOPER = "no_developer"
+    """Chat: knows the role `system` only, not `developer`."""
+    ONE_SYSTEM_IN_FRONT = "one_system_in_front"
+    """Chat: takes one system message, as the first; later ones become marked user text."""
+    NO_STREAM_USAGE = "no_stream_usage"
+    """Chat: refuses `stream_options`."""
+    NO_STRICT = "no_strict"
+    """Refuses `strict` on tools."""
+    NO_PARALLEL = "no_parallel"
+    """Refuses `parallel_tool_calls`."""
+    EFFORT = "effort"
+    """Chat: takes `reasoning_effort`."""
+    REASONING_OBJECT = "reasoning_object"
+    """Chat: takes `reasoning: {effort}` instead, and returns `reasoning` (OpenRouter)."""
+    REASONING_CONTENT = "reasoning_content"
+    """Chat: wants its own `reasoning_content` back in assistant messages that called tools (DeepSeek, Kimi, GLM)."""
+    STRING_CONTENT = "string_content"
+    """Chat: takes text as one string only, and no list of parts unless there is a picture (old local servers)."""
+    NO_JSON_SCHEMA = "no_json_schema"
+    """Chat: knows `json_object` only; the schema goes into the instructions."""
+    NO_STORE = "no_store"
+    """Responses: must be told `store: false`."""
+    NO_SAMPLING = "no_sampling"
+    """Refuses `temperature` and `top_p`."""
+    PLAIN_TOOLS = "plain_tools"
+    """Responses: knows functions, and no custom tools, no namespaces (all but OpenAI)."""
+    COARSE_EFFORT = "coarse_effort"
+    """Responses: knows the efforts low, medium and high only."""

@@ -1,0 +1,28 @@
+"""A prompt cache with marks, as Anthropic's documents describe theirs: entries at marks, found up to 20 blocks back."""
+
+from dataclasses import dataclass, field
+
+from cachegate.wire.facts import Protocol
+from contract.prompt_blocks import Blocks, blocks_of, marked_blocks
+
+LOOK_BACK = 20
+
+
+@dataclass(slots=True)
+class PromptCache:
+    """What one account has cached."""
+
+    protocol: Protocol = Protocol.MESSAGES
+    _entries: set[Blocks] = field(default_factory=set)
+
+    def serve(self, body: bytes) -> int:
+        """Serve a request: return how many of its blocks come from the cache, and keep what it marks."""
+        blocks, marks = blocks_of(self.protocol, body), marked_blocks(self.protocol, body)
+        read = 0
+        for mark in marks:
+            for end in range(mark + 1, max(mark + 1 - LOOK_BACK, 0), -1):
+                if blocks[:end] in self._entries:
+                    read = max(read, end)
+                    break
+        self._entries |= {blocks[: mark + 1] for mark in marks}
+        return read

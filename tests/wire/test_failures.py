@@ -1,0 +1,98 @@
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cachegate.wire.failures import complaint, ended, failure, judged
+from cachegate.wire.seen import Failed, Refusal
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        ({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, "overloaded_error"),
+        ({"error": {"code": "rate_limit_exceeded", "type": "requests"}}, "rate_limit_exceeded"),
+        ({"error": {"code": None, "type": "invalid_request_error"}}, "invalid_request_error"),
+        ({"type": "error", "code": "server_error", "message": "x"}, "server_error"),
+        ({"type": "error", "code": None, "message": "x"}, "unknown"),
+        ({"type": "response.failed", "response": {"error": {"code": "server_error"}}}, "server_error"),
+        ({"status": "failed", "error": {"code": "server_error"}}, "server_error"),
+        ({"status": "failed"}, "unknown"),
+        ({"error": {"code": 502, "message": "x", "metadata": {"error_type": "provider_unavailable"}}},
+         "provider_unavailable"),
+        ({"error": {"code": 400, "status": "INVALID_ARGUMENT"}}, "INVALID_ARGUMENT"),
+        ([{"error": {"code": 404, "status": "NOT_FOUND"}}], "NOT_FOUND"),
+        ([{"error": {"status": "NOT_FOUND"}}, {"error": {"status": "OTHER"}}], "unknown"),
+        ({"errorType": "quota", "errorCode": "quota_exceeded"}, "quota"),
+        ({"object": "error", "type": "BadRequestError", "code": 400, "message": "x"}, "BadRequestError"),
+        ({"error": "text"}, "unknown"),
+        ({"detail": "Unsupported"}, "unknown"),
+        ({"error": {"code": "a sentence with what was asked", "type": "x"}}, "unknown"),
+        ({}, "unknown"),
+        (None, "unknown"),
+        ("text", "unknown"),
+        ([], "unknown"),
+        ({"error": {"error": {"error": []}}}, "unknown"),
+    ],
+)  # fmt: skip
+def test_a_code_is_found_wherever_it_stands_and_never_a_message(data: Any, code: str) -> None:
+    assert failure(data) == (Failed(code),)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ({"error": {"message": "a", "metadata": {"raw": "b"}}}, "a b"),
+        ({"error": {"message": "a", "innererror": {"message": "c"}}}, "a c"),
+        ({"error": "a"}, "a"),
+        ({"detail": "a"}, "a"),
+        ({"message": "a"}, "a"),
+        ({"message": {"detail": []}}, ""),
+    ],
+)
+def test_the_text_is_what_a_person_would_read(data: Any, text: str) -> None:
+    assert complaint(data).text == text
+
+
+def test_a_refusal_goes_before_an_overflow() -> None:
+    assert judged(("invalid_prompt",), "prompt is too long", "invalid_prompt") == (Refusal(), Failed("invalid_prompt"))
+    assert judged((), "prompt is too long", "x") == (Failed("context_length_exceeded"),)
+    assert judged((), "", "x") == (Failed("x"),)
+
+
+@pytest.mark.parametrize(
+    ("reason", "seen"),
+    [
+        ("refusal", (Refusal(),)),
+        ("content_filter", (Refusal(),)),
+        ("model_context_window_exceeded", (Failed("context_length_exceeded"),)),
+        ("stop", ()),
+        (None, ()),
+        ([], ()),
+    ],
+)
+def test_the_reason_of_an_end(reason: Any, seen: tuple[Any, ...]) -> None:
+    assert ended(reason) == seen
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(
+                ["error", "response", "metadata", "innererror", "code", "type", "message", "raw", "status"]
+            ),
+            inner,
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(JSON, st.sampled_from([0, 400, 429, 500]))
+def test_any_json_is_a_failure_and_no_crash(data: Any, status: int) -> None:
+    seen = failure(data, status)
+    assert isinstance(seen[-1], Failed)
