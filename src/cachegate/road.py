@@ -178,7 +178,15 @@ async def _serve_from(
     """Take a request to one provider and back; False when another one is to be asked."""
     started_ms = gateway.now_ms()
     key = budget_key(_scope(request, caller, binding), gateway.secret)
-    decision = await _ask(gateway, request, binding, key)
+    asking = asyncio.ensure_future(_ask(gateway, request, binding, key))
+    try:
+        decision = await asyncio.shield(asking)
+    except asyncio.CancelledError:
+        # The caller left while the store was answering: what it admits all the same has to be given back.
+        journey = Journey(request, caller, binding, key, await asking, started_ms)
+        journey.ending = caller.cancelled_by()
+        await _exactly_once(_finish(gateway, journey))
+        raise
     journey = Journey(request, caller, binding, key, decision, started_ms)
     if decision is not None and not decision.runs:
         await _stop(gateway, journey, decision)
@@ -226,15 +234,13 @@ async def _stop(gateway: Gateway, journey: Journey, decision: Decision) -> None:
     """Answer a stopped request: final, in the protocol's shape, and nothing upstream is touched (R23)."""
     caller = journey.caller
     words = stop_words(decision, gateway.policy, anonymous=journey.request.facts.caller is None)
-    journey.detail = "stopped"
     try:
         body = DIALECTS[journey.request.protocol].stop_body(words, caller.request_id)
         await reply(caller, STOP_STATUS, body, (("x-should-retry", "false"),))
-    except CallerLeft:
-        journey.detail = "stopped_unheard"
+    except (CallerLeft, CallerStalled):
+        caller.abort()
     finally:
-        guard = _guard_record(journey, decision.outcome, decision.reason, decision.count, decision.cause)
-        _record(gateway, journey, guard)
+        await _finish(gateway, journey)
 
 
 async def _relay(journey: Journey, *, more: bool) -> None:
@@ -276,7 +282,9 @@ async def _tell(journey: Journey, kind: ErrorKind, message: str) -> None:
     """Tell the caller of a failure: as an answer, or on an open stream as the protocol's terminal error."""
     caller, dialect = journey.caller, DIALECTS[journey.request.protocol]
     try:
-        if caller.status == 0:
+        if journey.tally.finished and caller.status:
+            await caller.end()  # everything was said; an error behind the end would only confuse
+        elif caller.status == 0:
             await reply(caller, HTTP_STATUS[kind], dialect.error_body(kind, message, caller.request_id))
         elif journey.terminal_error is not None:
             await caller.send(journey.terminal_error(kind, message))
@@ -315,6 +323,11 @@ async def _finish(gateway: Gateway, journey: Journey) -> None:
         journey.detail = tally.failed.code
     if decision is None:
         _record(gateway, journey, None)
+        return
+    if not decision.runs:
+        journey.detail = "stopped" if journey.caller.status else "stopped_unheard"
+        guard = _guard_record(journey, decision.outcome, decision.reason, decision.count, decision.cause)
+        _record(gateway, journey, guard)
         return
     facts = journey.request.facts
     result = Result(

@@ -55,7 +55,7 @@ class Auditor:
 
     def applied(self, key: str, before: Entry, after: Entry, answer: object) -> None:
         """Look at one change of the store."""
-        ask = CURRENT.get()
+        ask = CURRENT.get().ask
         if isinstance(answer, Decision) and ask.settled is not None and ask.spare:
             ask = self._moved(ask)
         ask.applied += 1
@@ -78,7 +78,7 @@ class Auditor:
         if before.stopped or not before.never_began or before.presence.departure:
             self.fault("another provider was asked, and the first had begun or must not be asked", before)
         ask = before.go_elsewhere()
-        CURRENT.set(ask)
+        CURRENT.get().ask = ask
         self.seen["asked elsewhere"] += 1
         return ask
 
@@ -199,7 +199,7 @@ class Auditor:
 
     def recorded(self, record: Record) -> None:
         """Look at one record, as an observer of the gateway."""
-        ask = CURRENT.get()
+        ask = CURRENT.get().ask
         ask.records += 1
         if (record.request_id, record.provider) != (f"req_{ask.number}", ask.budget.provider):
             self.fault(f"it is recorded as {record.request_id} to {record.provider}", ask)

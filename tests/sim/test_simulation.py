@@ -58,19 +58,16 @@ def test_a_gateway_with_a_mistake_is_found_out(mistake: Mistake, monkeypatch: py
     assert first_broken(SEEDS)
 
 
-@pytest.mark.xfail(reason="a caller who leaves while the store's answer is on its way stays in flight for ever")
 def test_a_store_may_take_its_time_behind_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WatchedStore, "late_s", 0.04)
     assert first_broken(FEW) == ""
 
 
-@pytest.mark.xfail(reason="CallerStalled leaves the road where a stop is being answered")
 def test_a_caller_may_stall_on_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callers, "STALLING", callers.STALLING | {400})
     assert first_broken(FEW) == ""
 
 
-@pytest.mark.xfail(reason="a shutdown right behind the terminal event puts an error behind it")
 def test_the_gateway_may_shut_down_right_behind_the_end_of_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callers, "LATE", Ending.SHUTDOWN)
     assert first_broken(FEW) == ""

@@ -136,5 +136,12 @@ class Ask:
         return next((item for item in self.items if item.startswith(USER)), b"")
 
 
-CURRENT: ContextVar[Ask] = ContextVar("CURRENT")
-"""The request that the running task serves. The tasks that the gateway starts for it inherit it."""
+@dataclass(slots=True)
+class Served:
+    """The request that is served just now; it changes when another provider is asked."""
+
+    ask: Ask
+
+
+CURRENT: ContextVar[Served] = ContextVar("CURRENT")
+"""What the running task serves. The tasks that the gateway starts for it inherit it, and see it change."""

@@ -152,7 +152,7 @@ class SimProvider:
         """Nothing to release."""
 
     async def stream(self, call: Call) -> AsyncGenerator[Head | Piece, None]:
-        ask = CURRENT.get()
+        ask = CURRENT.get().ask
         ask.reached = ask.open = True
         try:
             fault = _chosen(self.nature.faults, ask.dice)

@@ -24,7 +24,7 @@ from sim.bodies import Address, Purpose, Talk, ask
 from sim.callers import Leaving, SimCaller
 from sim.clients import Client, fresh_talk
 from sim.habits import HABITS, Habit
-from sim.truth import CANARY, CURRENT, Ask
+from sim.truth import CANARY, CURRENT, Ask, Served
 from sim.upstreams import NATURES, Nature, SimProvider, Weather
 from sim.virtual_time import run
 
@@ -89,7 +89,7 @@ class World:
         return sent.attempts[-1]
 
     async def _serve(self, sent: Ask, caller: SimCaller) -> None:
-        CURRENT.set(sent)
+        CURRENT.set(Served(sent))
         await serve_one(self.gateway, parse(sent.received, self.gateway.secret), caller)
 
     async def shut_down(self) -> None:

@@ -10,7 +10,7 @@ from cachegate import __version__
 from cachegate.config import Config
 from cachegate.errors import ErrorKind, GatewayError
 from cachegate.observe.diagnostics import Diagnostics
-from cachegate.road import CallerLeft, Gateway, reply
+from cachegate.road import CallerLeft, CallerStalled, Gateway, reply
 from cachegate.server.auth import Access
 from cachegate.server.exchange import Exchange, Lifecycle
 from cachegate.server.inference import Inference, headers_of, refuse
@@ -117,7 +117,7 @@ class Routes:
             await self._dispatch(request, exchange)
         except GatewayError as error:
             await refuse(exchange, asker(Sender.of(tuple(request.headers.items()))), error)
-        except CallerLeft:
+        except (CallerLeft, CallerStalled):
             exchange.abort()
         return exchange.response
 

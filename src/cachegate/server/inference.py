@@ -11,7 +11,7 @@ from cachegate.errors import HTTP_STATUS, BadInput, ErrorKind, GatewayError, Una
 from cachegate.guard.usage import Usage
 from cachegate.observe.record import Record
 from cachegate.providers.headers import Headers
-from cachegate.road import CallerLeft, Gateway, reply, serve_one
+from cachegate.road import CallerLeft, CallerStalled, Gateway, reply, serve_one
 from cachegate.server.auth import Access
 from cachegate.server.exchange import Exchange, Lifecycle
 from cachegate.server.limits import decode_body, read_body
@@ -48,7 +48,7 @@ class Inference:
         except GatewayError as error:
             await refuse(exchange, protocol, error)
             self._note(exchange, error, started_s)
-        except CallerLeft:
+        except (CallerLeft, CallerStalled):
             exchange.abort()
         finally:
             if task is not None:
