@@ -9,16 +9,18 @@ import pytest
 
 from clients.claude_code import ClaudeCode
 from clients.gateway_in_front import gateway_translating, recent_records
-from clients.provider_replies import COLD, WARM, JsonObject, ReportedUsage
+from clients.provider_replies import COLD, WARM, JsonObject
 from clients.tool_upstream import (
     KEY,
     Answer,
     Call,
     Failure,
+    Parts,
     Thought,
     ToolUpstream,
     Words,
     assert_each_extends_the_one_before,
+    script_of,
 )
 
 pytestmark = pytest.mark.clients
@@ -28,8 +30,6 @@ HEADERS = {"accept", "accept-encoding", "authorization", "content-length", "cont
 """All that the provider is told in headers, and nothing that Claude Code tells Anthropic."""
 ALLOWED = ("--allowedTools", "Bash,Read,Write")
 WRITTEN = '"Zwölf" \\ 😀\n'
-
-Parts = tuple[Thought | Words | Call, ...]
 
 
 def _echo(number: int) -> Call:
@@ -67,20 +67,11 @@ def _conversation(project: Path) -> tuple[tuple[Parts, ...], ...]:
     )
 
 
-def _script(conversation: tuple[tuple[Parts, ...], ...]) -> tuple[Answer, ...]:
-    """Number the answers by their usage, so that each can be told in the gateway's diagnostics."""
-    said = [parts for turn in conversation for parts in turn]
-    return tuple(
-        Answer(parts, ReportedUsage(total=20_000 + 100 * number, cached=19_000 + 100 * number, output=30 + number))
-        for number, parts in enumerate(said)
-    )
-
-
 @either_provider
 async def test_ten_turns_with_tools_extend_each_other(claude_program: Path, tmp_path: Path, kind: str) -> None:
     home = tmp_path / "home"
     conversation = _conversation(home / "project")
-    script = _script(conversation)
+    script = script_of(conversation)
     async with (
         ToolUpstream(script) as upstream,
         gateway_translating(upstream, kind, tmp_path) as gateway_url,
@@ -109,7 +100,7 @@ async def test_ten_turns_with_tools_extend_each_other(claude_program: Path, tmp_
 async def test_encrypted_thoughts_come_back_unchanged(claude_program: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     conversation = _conversation(home / "project")
-    script = _script(conversation)
+    script = script_of(conversation)
     async with (
         ToolUpstream(script) as upstream,
         gateway_translating(upstream, "openai", tmp_path) as gateway_url,
@@ -136,7 +127,7 @@ async def test_the_provider_gets_its_own_key_and_nothing_of_the_gateway(
 ) -> None:
     home = tmp_path / "home"
     async with (
-        ToolUpstream(_script(_conversation(home / "project"))) as upstream,
+        ToolUpstream(script_of(_conversation(home / "project"))) as upstream,
         gateway_translating(upstream, kind, tmp_path) as gateway_url,
         ClaudeCode.install(claude_program, home, gateway_url).session(*ALLOWED) as session,
     ):

@@ -10,17 +10,19 @@ import pytest
 
 from clients.codex import BUILT_IN, CUSTOM, Codex, CodexSetup, CodexThread
 from clients.gateway_in_front import gateway_translating, recent_records
-from clients.provider_replies import COLD, WARM, JsonObject, ReportedUsage
+from clients.provider_replies import COLD, WARM, JsonObject
 from clients.tool_upstream import (
     KEY,
     Answer,
     Call,
     Failure,
+    Parts,
     Thought,
     ToolUpstream,
     Words,
     assert_each_extends_the_one_before,
     blocks,
+    script_of,
 )
 
 pytestmark = pytest.mark.clients
@@ -48,7 +50,7 @@ def _seal(number: int) -> str:
     return f"ErUBCkYI{number:04}" + "aB3+/xYz" * 60 + "=="
 
 
-CONVERSATION: tuple[tuple[tuple[Thought | Words | Call, ...], ...], ...] = (
+CONVERSATION: tuple[tuple[Parts, ...], ...] = (
     ((Thought("They say one.", _seal(1)), Words("Answer 1.")),),
     ((Thought("Let me echo.", _seal(2)), _echo(2)), (Words("Answer 2."),)),
     ((Words("Two at once."), _echo(30), _echo(31)), (Thought("Both came.", _seal(3)), Words("Answer 3."))),
@@ -70,18 +72,9 @@ CONVERSATION: tuple[tuple[tuple[Thought | Words | Call, ...], ...], ...] = (
 """What the provider answers in ten turns: some answers to each message, all but the last of them with calls."""
 
 
-def _script() -> tuple[Answer, ...]:
-    """Number the answers by their usage, so that each can be told in the gateway's diagnostics."""
-    said = [parts for turn in CONVERSATION for parts in turn]
-    return tuple(
-        Answer(parts, ReportedUsage(total=20_000 + 100 * number, cached=19_000 + 100 * number, output=30 + number))
-        for number, parts in enumerate(said)
-    )
-
-
 @pytest.mark.parametrize("setup", [CUSTOM, BUILT_IN], ids=str)
 async def test_ten_turns_with_tools_extend_each_other(codex_program: Path, tmp_path: Path, setup: CodexSetup) -> None:
-    script = _script()
+    script = script_of(CONVERSATION)
     async with (
         ToolUpstream(script) as upstream,
         gateway_translating(upstream, "anthropic", tmp_path) as gateway_url,
@@ -117,7 +110,7 @@ async def test_ten_turns_with_tools_extend_each_other(codex_program: Path, tmp_p
 
 
 async def test_thoughts_come_back_as_they_were_signed(codex_program: Path, tmp_path: Path) -> None:
-    script = _script()
+    script = script_of(CONVERSATION)
     async with (
         ToolUpstream(script) as upstream,
         gateway_translating(upstream, "anthropic", tmp_path) as gateway_url,
@@ -134,7 +127,7 @@ async def test_thoughts_come_back_as_they_were_signed(codex_program: Path, tmp_p
 
 async def test_the_provider_gets_its_own_key_and_nothing_of_the_gateway(codex_program: Path, tmp_path: Path) -> None:
     async with (
-        ToolUpstream(_script()) as upstream,
+        ToolUpstream(script_of(CONVERSATION)) as upstream,
         gateway_translating(upstream, "anthropic", tmp_path) as gateway_url,
         Codex.install(codex_program, tmp_path / "home", gateway_url).thread() as thread,
     ):

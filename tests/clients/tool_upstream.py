@@ -46,11 +46,14 @@ class Call:
     arguments: str
 
 
+Parts = tuple[Thought | Words | Call, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One answer. One that hangs stops where its last part has just begun, and waits for its caller to leave."""
 
-    parts: tuple[Thought | Words | Call, ...]
+    parts: Parts
     usage: ReportedUsage
     hangs: bool = False
 
@@ -61,6 +64,15 @@ class Answer:
     @property
     def thoughts(self) -> tuple[Thought, ...]:
         return tuple(part for part in self.parts if isinstance(part, Thought))
+
+
+def script_of(turns: Iterable[Iterable[Parts]]) -> tuple[Answer, ...]:
+    """Return the answers of turns one after the other, each told from the others by the usage that it reports."""
+    said = enumerate(parts for turn in turns for parts in turn)
+    return tuple(
+        Answer(parts, ReportedUsage(total=20_000 + 100 * number, cached=19_000 + 100 * number, output=30 + number))
+        for number, parts in said
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ def _spoken(role: Role, part: st.SearchStrategy[Part], least: int = 0) -> st.Sea
 
 questions = _spoken(Role.USER, user_parts)
 refusals = st.builds(lambda text: Message(Role.ASSISTANT, (Text(text, refusal=True),)), said)
-answers = _spoken(Role.ASSISTANT, st.builds(Text, texts)) | refusals
+answers = _spoken(Role.ASSISTANT, st.builds(Text, texts))
 system_notes = _spoken(Role.SYSTEM, text_parts) | _spoken(Role.DEVELOPER, text_parts)
 
 # --- thoughts ---
@@ -183,7 +183,7 @@ summaries = st.builds(Compacted, said) | st.builds(
 def said_rounds(draw: st.DrawFn) -> tuple[Item, ...]:
     """Draw an answer in words, and the next question."""
     thought = draw(st.lists(thoughts(), max_size=1))
-    return (*thought, draw(answers), draw(questions), *draw(st.lists(system_notes, max_size=1)))
+    return (*thought, draw(answers | refusals), draw(questions), *draw(st.lists(system_notes, max_size=1)))
 
 
 @st.composite

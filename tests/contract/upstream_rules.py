@@ -86,6 +86,7 @@ def _check_turns(messages: Sequence[Json], quirks: frozenset[str]) -> None:
     for role, blocks in _joined(messages):
         assert role in {"user", "assistant"} or (role == "system" and Quirk.SYSTEM_TURNS in quirks), role
         if role == "system":
+            assert not pending, "the system speaks after results, not before"
             continue
         results = [block for block in blocks if block["type"] == "tool_result"]
         if role == "user":
@@ -101,6 +102,11 @@ def _check_turns(messages: Sequence[Json], quirks: frozenset[str]) -> None:
         for block in blocks:
             _check_block(role, block)
     assert not pending, "the last calls have no results"
+    roles = [message["role"] for message in messages]
+    for before, role, after in zip(["", *roles], roles, [*roles[1:], "assistant"], strict=False):
+        if role == "system":
+            assert before in {"user", "system"}, "a system turn follows a user's"
+            assert after in {"assistant", "system"}, "a system turn is answered"
     assert messages[0]["role"] != "assistant", "first message must use the user role"
     if messages[-1]["role"] == "assistant":
         last = messages[-1]["content"][-1]
@@ -287,4 +293,4 @@ def _check_choice(body: Json, names: Sequence[str]) -> None:
         named = chosen.get("name") or chosen[chosen["type"]]["name"]
         assert named in names or "namespace" in chosen
     if chosen == "required":
-        assert names
+        assert names or body["tools"]
