@@ -182,10 +182,9 @@ async def _serve_from(
     try:
         decision = await asyncio.shield(asking)
     except asyncio.CancelledError:
-        # The caller left while the store was answering: what it admits all the same has to be given back.
-        journey = Journey(request, caller, binding, key, await asking, started_ms)
+        journey = Journey(request, caller, binding, key, None, started_ms)
         journey.ending = caller.cancelled_by()
-        await _exactly_once(_finish(gateway, journey))
+        await _exactly_once(_give_back(gateway, journey, asking))
         raise
     journey = Journey(request, caller, binding, key, decision, started_ms)
     if decision is not None and not decision.runs:
@@ -228,6 +227,12 @@ async def _ask(gateway: Gateway, request: InferenceRequest, binding: Binding, ke
         return admit(entry, ask, gateway.now_ms(), gateway.policy)
 
     return await gateway.store.apply(key, change)
+
+
+async def _give_back(gateway: Gateway, journey: Journey, asking: asyncio.Future[Decision | None]) -> None:
+    """End a request whose caller left while the store was answering: what was admitted all the same is released."""
+    journey.decision = await asking
+    await _finish(gateway, journey)
 
 
 async def _stop(gateway: Gateway, journey: Journey, decision: Decision) -> None:

@@ -55,7 +55,25 @@ async def openai_ask(gateway: RunningGateway, sent: Sent) -> AsyncIterator[Ask]:
         yield ask
 
 
-SDKS = {Protocol.MESSAGES: anthropic_ask, Protocol.RESPONSES: openai_ask}
+@asynccontextmanager
+async def chat_ask(gateway: RunningGateway, sent: Sent) -> AsyncIterator[Ask]:
+    http = openai.DefaultAsyncHttpxClient(event_hooks={"request": [sent.hook]})
+    client = openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="sk-mine", http_client=http)
+
+    async def ask(text: str, streamed: bool) -> str:
+        arguments = {"model": "gpt-x", "messages": [{"role": "user", "content": text}]}
+        if not streamed:
+            completion = await client.chat.completions.create(**arguments)  # type: ignore[call-overload]
+            return str(completion.choices[0].message.content)
+        options = {"stream": True, "stream_options": {"include_usage": True}}
+        stream = await client.chat.completions.create(**arguments, **options)  # type: ignore[call-overload]
+        return "".join([choice.delta.content or "" async for chunk in stream for choice in chunk.choices])
+
+    async with client:
+        yield ask
+
+
+SDKS = {Protocol.MESSAGES: anthropic_ask, Protocol.RESPONSES: openai_ask, Protocol.CHAT: chat_ask}
 
 
 def answering(protocol: Protocol, **usage: object) -> Callable[[Recorded], Script]:
@@ -102,7 +120,7 @@ async def test_a_stop_is_final_for_the_sdk_and_says_what_to_do_r23(
 async def test_a_stream_that_breaks_raises_in_the_sdk(
     gateway: RunningGateway, upstream: ScriptedUpstream, protocol: Protocol, streamed: bool
 ) -> None:
-    upstream.answer = lambda _: stream(b"".join(events(protocol)[:-1]))
+    upstream.answer = lambda _: stream(b"".join(events(protocol)[:3]))
     async with SDKS[protocol](gateway, Sent()) as ask:
         # openai's stream helper skips error events and then misses the completed response
         with pytest.raises((anthropic.APIError, openai.APIError, RuntimeError)):

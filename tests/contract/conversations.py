@@ -113,32 +113,54 @@ CODEX_TOOLS: list[Json] = [
 ]
 
 
+_SEARCH_CALL = "tool_search_call"
+SEARCH_TOOL: Json = {
+    "type": "tool_search",
+    "execution": "client",
+    "description": "Finds tools.",
+    "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+}
+FOUND_TOOLS: list[Json] = [
+    {
+        "type": "namespace",
+        "name": "mcp__github",
+        "description": "GitHub.",
+        "tools": [{**_function("create_issue", title="string"), "defer_loading": True}],
+    }
+]
+
+
 def _said(role: str, text: str) -> Json:
     return {"type": "message", "role": role, "content": [{"type": "input_text", "text": text}]}
 
 
 @dataclass(slots=True)
 class Codex:
-    """Codex 0.171. `lite` models get their tools inside the input."""
+    """Codex 0.171. `lite` models get their tools inside the input; `searching` ones find some by a search."""
 
     streamed: bool = True
     lite: bool = False
+    searching: bool = False
     protocol: Protocol = Protocol.RESPONSES
     history: list[Json] = field(default_factory=list)
     _calls: list[Json] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.lite:
-            self.history.append({"type": "additional_tools", "role": "developer", "tools": CODEX_TOOLS})
+            self.history.append({"type": "additional_tools", "role": "developer", "tools": self._tools})
         self.history.append(_said("developer", "You are Codex, a coding agent."))
         self.history.append(_said("user", "<environment_context>\n  <cwd>/srv/app</cwd>\n</environment_context>"))
+
+    @property
+    def _tools(self) -> list[Json]:
+        return [*CODEX_TOOLS, SEARCH_TOOL] if self.searching else CODEX_TOOLS
 
     def body(self) -> bytes:
         return encoded(
             {
                 "model": "gpt-5.5",
                 "input": self.history,
-                **({} if self.lite else {"tools": CODEX_TOOLS}),
+                **({} if self.lite else {"tools": self._tools}),
                 "tool_choice": "auto",
                 "parallel_tool_calls": True,
                 "reasoning": {"effort": "medium", "summary": "auto", **({"context": "all_turns"} if self.lite else {})},
@@ -161,7 +183,7 @@ class Codex:
         else:
             items = json.loads(answer)["output"]
         self.history += [self._kept(item) for item in items]
-        self._calls = [item for item in items if item["type"] in {"function_call", "custom_tool_call"}]
+        self._calls = [item for item in items if item["type"] in {"function_call", "custom_tool_call", _SEARCH_CALL}]
         return [self._understood(call) for call in self._calls]
 
     def _kept(self, item: Json) -> Json:
@@ -175,6 +197,8 @@ class Codex:
         return kept
 
     def _understood(self, call: Json) -> Understood:
+        if call["type"] == _SEARCH_CALL:
+            return Understood(call["call_id"], "tool_search", None, call["arguments"])
         if call["type"] == "custom_tool_call":
             return Understood(call["call_id"], call["name"], None, call["input"])
         return Understood(call["call_id"], call["name"], call.get("namespace"), json.loads(call["arguments"]))
@@ -182,6 +206,10 @@ class Codex:
     def reply(self, results: Sequence[Result]) -> None:
         for call, result in zip(self._calls, results, strict=True):
             output: object = result.text
+            if call["type"] == _SEARCH_CALL:
+                found = {"execution": "client", "status": "completed", "tools": FOUND_TOOLS}
+                self.history.append({"type": "tool_search_output", "call_id": call["call_id"], **found})
+                continue
             if result.image is not None:
                 address = f"data:image/png;base64,{result.image}"
                 shown = {"type": "input_image", "image_url": address}

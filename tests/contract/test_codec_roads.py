@@ -16,11 +16,11 @@ from cachegate.wire.facts import Operation, Protocol
 from cachegate.wire.hub import Target
 from cachegate.wire.quirks import Quirk
 from contract.codec_subjects import CODECS, read, target, write
-from contract.conversations import BILLING, ClaudeCode, Client, Codex, OpenCode, events_of
+from contract.conversations import BILLING, ClaudeCode, Client, Codex, OpenCode, Result, events_of
 from contract.prompt_blocks import Blocks, assert_extends, blocks_of, marked_blocks, settings_of
 from contract.prompt_caches import PromptCache
 from contract.scenarios import FIRST_QUESTION, SCENARIOS, Step
-from contract.scripts_played import Answer, Call, Spoken, calls_of, played
+from contract.scripts_played import Answer, Call, Called, Spoken, calls_of, played
 from contract.upstream_rules import check
 
 CLIENTS: Mapping[str, Callable[[bool], Client]] = {
@@ -82,6 +82,8 @@ def _own_name(client: Client, tool: str) -> tuple[str, str | None]:
     match client.protocol, tool:
         case Protocol.RESPONSES, "read_file":
             return tool, "mcp__fs"
+        case Protocol.RESPONSES, "create_issue":
+            return tool, "mcp__github"
         case Protocol.RESPONSES, "spawn_agent" | "wait":
             return tool, "multi_agent_v1"
         case Protocol.MESSAGES, "create_issue":
@@ -116,6 +118,49 @@ def test_each_request_of_a_conversation_extends_the_one_before(name: str, upstre
         assert_extends(later.blocks, earlier.blocks)
         assert len(later.blocks) >= len(earlier.blocks) + 2, "an answer and what the client added"
         assert settings_of(upstream, later.body) == settings_of(upstream, earlier.body)
+
+
+PRESETS: Mapping[str, Target] = {
+    "anthropic": target(Protocol.MESSAGES, Quirk.SYSTEM_TURNS),
+    "anthropic's older models": target(Protocol.MESSAGES, Quirk.NO_ADAPTIVE_THINKING),
+    "z.ai": target(Protocol.MESSAGES, Quirk.NO_ADAPTIVE_THINKING, Quirk.NO_CACHE_MARKS),
+    "deepseek": target(
+        Protocol.CHAT, Quirk.MAX_TOKENS, Quirk.NO_DEVELOPER, Quirk.REASONING_CONTENT, Quirk.NO_JSON_SCHEMA
+    ),
+    "openrouter": target(Protocol.CHAT, Quirk.CHAT_CACHE_MARKS, Quirk.CHAT_CACHE_KEY, Quirk.REASONING_OBJECT),
+    "a strict server": target(
+        Protocol.CHAT, Quirk.ONE_SYSTEM_IN_FRONT, Quirk.NO_STRICT, Quirk.NO_PARALLEL, Quirk.NO_STREAM_USAGE
+    ),
+    "codex's own backend": target(Protocol.RESPONSES, Quirk.NO_STORE, Quirk.NO_SAMPLING),
+}
+
+
+@EACH_CLIENT
+@pytest.mark.parametrize("preset", PRESETS)
+def test_providers_with_quirks_are_no_exception(name: str, preset: str) -> None:
+    there = PRESETS[preset]
+    for earlier, later in itertools.pairwise(talk(name, there)):
+        check(later.upstream, later.body, there.quirks)
+        assert_extends(later.blocks, earlier.blocks)
+        if Quirk.NO_ADAPTIVE_THINKING not in there.quirks:  # an answer without a thought turns thinking off for a while
+            assert settings_of(later.upstream, later.body) == settings_of(later.upstream, earlier.body)
+
+
+@EACH_UPSTREAM
+def test_tools_that_codex_found_are_appended_and_can_be_called(upstream: Protocol) -> None:
+    steps = (
+        Step(Answer(1, (Called("tool_search", '{"query":"issue"}'),)), (Result("found"),)),
+        Step(Answer(2, (Called("create_issue", '{"title":"é"}'),)), (Result("done"),)),
+        Step(Answer(3, (Spoken("Done."),)), question="Thanks."),
+    )
+    client = Codex(searching=True)
+    client.ask(FIRST_QUESTION)
+    turns = list(drive(client, target(upstream), steps, streamed=True))
+    for earlier, later in itertools.pairwise(turns):
+        check(upstream, later.body)
+        was, now = ([block for block in turn.blocks if block.startswith('["tool"')] for turn in (earlier, later))
+        assert now[: len(was)] == was, "tools that were there stay in their places"
+        assert_extends(later.blocks[len(now) :], earlier.blocks[len(was) :])
 
 
 @EACH_CLIENT

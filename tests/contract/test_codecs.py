@@ -133,6 +133,14 @@ def test_whatever_the_upstream_lacks_its_requests_are_valid_and_extend_each_othe
     assert settings_of(spoken, later) == settings_of(spoken, earlier)
 
 
+@pytest.mark.parametrize("wants_usage", [True, False])
+def test_a_chat_upstream_is_always_asked_for_usage_unless_it_refuses(wants_usage: bool) -> None:
+    request = plain(wants_usage=wants_usage)
+    assert json.loads(rendered(Protocol.CHAT, request))["stream_options"] == {"include_usage": True}
+    assert "stream_options" not in json.loads(rendered(Protocol.CHAT, request, Quirk.NO_STREAM_USAGE))
+    assert "stream_options" not in json.loads(rendered(Protocol.CHAT, replace(request, stream=False)))
+
+
 @pytest.mark.parametrize("key", [None, "key-of-the-client"])
 def test_the_cache_key_is_the_clients_or_else_the_threads(key: str | None) -> None:
     request = plain(cache_key=key)

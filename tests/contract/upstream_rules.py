@@ -61,6 +61,16 @@ def _check_messages(body: Json, quirks: frozenset[str]) -> None:
     if chosen.get("type") == "tool":
         assert chosen["name"] in names
     _check_turns(body["messages"], quirks)
+    _check_manual_thinking(body)
+
+
+def _check_manual_thinking(body: Json) -> None:
+    """With a budget, but not with `adaptive`, an answer that goes on with results must have begun with a thought."""
+    turns = [(role, blocks) for role, blocks in _joined(body["messages"]) if role != "system"]
+    if body.get("thinking", {}).get("type") != "enabled" or len(turns) < 2 or turns[-1][0] == "assistant":
+        return
+    if any(block["type"] == "tool_result" for block in turns[-1][1]):
+        assert turns[-2][1][0]["type"] in {"thinking", "redacted_thinking"}, "a final assistant message must start so"
 
 
 def _system(body: Json) -> Sequence[Json]:
@@ -179,7 +189,8 @@ def _check_source(block: Json) -> None:
 
 def _check_responses(body: Json) -> None:
     names = [name for tool in _every_tool(body) for name in _responses_names(tool)]
-    _check_names(names, _OPENAI_NAME)
+    spaces = [tool["name"] for tool in _every_tool(body) if tool["type"] == "namespace"]
+    _check_names([*names, *spaces], _OPENAI_NAME)
     calls: set[str] = set()
     results: set[str] = set()
     given = body["input"]
@@ -221,7 +232,6 @@ def _responses_names(tool: Json) -> list[str]:
         case "function" | "custom":
             return [tool["name"]]
         case "namespace":
-            assert _OPENAI_NAME.fullmatch(tool["name"])
             _check_names([name for inner in tool["tools"] for name in _responses_names(inner)], _OPENAI_NAME)
             return []
         case _:
