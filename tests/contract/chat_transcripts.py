@@ -67,6 +67,44 @@ CHAT_TRANSCRIPTS: Mapping[str, bytes] = {
     "cut short": ROLE + chunk({"content": "Half a"}) + chunk({}, "length") + usage() + DONE,
     "no usage": ROLE + chunk({"content": "ok"}) + chunk({}, "stop") + DONE,
     "usage in its last chunk": ROLE + chunk({"content": "ok"}) + chunk({}, "stop", usage=USAGE) + DONE,
+    "calls of one index": ROLE  # Gemini's OpenAI API numbers every call 0
+    + call(0, '{"command":"ls"}', "call_a", "shell")
+    + call(0, '{"file_path":"a"}', "call_b", "Read")
+    + chunk({}, "stop")
+    + usage()
+    + DONE,
+    "calls without index": ROLE  # Mistral's do
+    + chunk(
+        {
+            "tool_calls": [
+                {"id": "call_a", "function": {"name": "shell", "arguments": '{"command":"ls"}'}},
+                {"id": "call_b", "function": {"name": "Read", "arguments": '{"file_path":"a"}'}},
+            ]
+        },
+        "tool_calls",
+    )
+    + usage()
+    + DONE,
+    "thoughts as OpenRouter calls them": ROLE
+    + chunk({"reasoning": "Hm, ", "content": ""})
+    + chunk({"reasoning": "\u00fcber.", "content": ""})
+    + chunk({"content": "Done."})
+    + chunk({"content": ""}, "stop", usage=USAGE)
+    + DONE,
+    "content in parts": ROLE
+    + chunk({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}]})
+    + chunk({"content": [{"type": "text", "text": "Do"}]})
+    + chunk({"content": "ne."})
+    + chunk({}, "stop")
+    + usage()
+    + DONE,
+    "filter results first": line(choices=[], prompt_filter_results=[{"prompt_index": 0}])
+    + ROLE
+    + chunk({"content": "ok"})
+    + chunk({}, "stop")
+    + usage()
+    + DONE,
+    "without DONE": ROLE + chunk({"content": "ok"}) + chunk({}, "stop") + usage(),
     "one call at once": chunk({"role": "assistant", "content": None})
     + call(0, "{}", "functions.shell:0", "shell")
     + chunk({}, "tool_calls", usage=USAGE)

@@ -143,9 +143,20 @@ def _name(tool: Tool | HostedTool) -> tuple[str, str | None]:
     return (tool.ref.name, tool.ref.namespace) if isinstance(tool, Tool) else (tool.kind, None)
 
 
+def _together(tools: list[Tool | HostedTool]) -> list[Tool | HostedTool]:
+    """Put the tools of one namespace next to each other, as Codex lists them."""
+    spaces = [tool.ref.namespace if isinstance(tool, Tool) else None for tool in tools]
+    first: dict[str | None, int] = {}
+    for place, space in enumerate(spaces):
+        if space is not None:
+            first.setdefault(space, place)
+    order = sorted(range(len(tools)), key=lambda place: first.get(spaces[place], place))
+    return [tools[place] for place in order]
+
+
 toolboxes: st.SearchStrategy[list[Tool | HostedTool]] = st.lists(
     st.one_of(plain_tools, plain_tools, custom_tools, hosted_tools), max_size=5, unique_by=_name
-)
+).map(_together)
 
 # --- rounds ---
 

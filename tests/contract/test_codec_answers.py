@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -140,6 +141,18 @@ EXPECTED: Mapping[str, tuple[list[tuple[PartKind, str]], Stop, Usage, int | None
     "chat-cut short": ([(_T, "Half a")], Stop.MAX_TOKENS, _CHAT, 61),
     "chat-no usage": ([(_T, "ok")], Stop.END, Usage(), None),
     "chat-usage in its last chunk": ([(_T, "ok")], Stop.END, _CHAT, 61),
+    "chat-calls of one index": (
+        [(_C, '{"command":"ls"}'), (_C, '{"file_path":"a"}')], Stop.TOOL_CALLS, _CHAT, 61,
+    ),
+    "chat-calls without index": (
+        [(_C, '{"command":"ls"}'), (_C, '{"file_path":"a"}')], Stop.TOOL_CALLS, _CHAT, 61,
+    ),
+    "chat-thoughts as OpenRouter calls them": (
+        [(_X, "Hm, \u00fcber."), (_T, "Done.")], Stop.END, _CHAT, 61,
+    ),
+    "chat-content in parts": ([(_X, "Hm."), (_T, "Done.")], Stop.END, _CHAT, 61),
+    "chat-filter results first": ([(_T, "ok")], Stop.END, _CHAT, 61),
+    "chat-without DONE": ([(_T, "ok")], Stop.END, _CHAT, 61),
     "chat-one call at once": ([(_C, "{}")], Stop.TOOL_CALLS, _CHAT, 61),
 }  # fmt: skip
 
@@ -345,11 +358,60 @@ def test_cached_tokens_are_counted_once(client: Protocol, upstream: Protocol) ->
     assert heard(client, upstream, read(upstream, streams[upstream])).usage == expected[upstream]
 
 
+_ERROR = {"error": {"message": "No", "type": "server_error", "code": "server_error", "param": None}}
+FAILED_BODIES = (
+    (Protocol.MESSAGES, {"type": "error", "error": {"type": "overloaded_error", "message": "No"}}),
+    (Protocol.RESPONSES, {"id": "r", "object": "response", "status": "failed", "output": [], **_ERROR}),
+    (Protocol.RESPONSES, _ERROR),
+    (Protocol.CHAT, _ERROR),
+)
+
+
+@pytest.mark.parametrize(("spoken", "body"), FAILED_BODIES)
+def test_an_unstreamed_answer_that_failed_is_no_answer(spoken: Protocol, body: Mapping[str, object]) -> None:
+    told = listen(CODECS[spoken].read_body(ASKED, target(spoken), json.dumps(body).encode()))
+    assert told.stop is None
+    assert told.broken is not None
+    assert told.broken.message == "No"
+
+
 @EACH
 def test_a_chat_client_that_did_not_ask_for_usage_gets_none(spoken: Protocol) -> None:
     asked = replace(ASKED, wants_usage=False)
     written = write(spoken, _answered(Usage(9, 4)), asked, target(spoken))
     assert (b'"usage":{' in written) == (spoken is not Protocol.CHAT)
+
+
+@EACH
+def test_a_zero_that_nobody_counted_is_nowhere_in_the_bytes(spoken: Protocol) -> None:
+    """But in `message_start`: its type requires a number, and a 0 is what Anthropic's clients know as "later"."""
+    unknown = (*_answered(Usage(), None)[:-2], Ended(Stop.END))
+    whole = CODECS[spoken].write_body(ASKED, target(spoken), unknown)
+    streamed = re.sub(rb"event: message_start\n.*\n", b"", write(spoken, unknown))
+    for written in (streamed, whole):
+        names = b"input_tokens|prompt_tokens|cached_tokens|cache_\\w+_tokens|reasoning_tokens|total_tokens"
+        assert re.findall(rb'"(?:' + names + rb')":0', written) == []
+
+
+@EACH
+def test_text_is_passed_on_as_it_comes(spoken: Protocol) -> None:
+    writer = CODECS[spoken].stream_writer(ASKED, target(spoken))
+    said = [writer.write(event) for event in (Started("a1", "m"), PartStarted(0, PartKind.TEXT))]
+    assert b"word" not in b"".join(said)
+    for number in range(3):
+        assert b"word%d" % number in writer.write(Delta(0, f"word{number}"))
+
+
+def test_a_chat_call_without_an_id_gets_one_that_is_its_own_and_always_the_same() -> None:
+    stream = CHAT_TRANSCRIPTS["parallel calls, by turns"].replace(b'"call_a"', b'""').replace(b'"call_b"', b"null")
+    again = stream.replace(b"chatcmpl-5f0068f1c2d4", b"chatcmpl-another")
+    ids = [
+        [part.call.call_id for part in listen(read(Protocol.CHAT, data)).parts if part.call]
+        for data in (stream, stream, again)
+    ]
+    assert ids[0] == ids[1]
+    assert len(set(ids[0] + ids[2])) == 4
+    assert all(ids[0])
 
 
 @EACH
