@@ -108,6 +108,18 @@ def test_a_continued_conversation_begins_with_the_same_items() -> None:
     assert (BASE.items_count, longer.items_count) == (3, 5)
 
 
+def test_claude_codes_system_items_behind_the_first_message_are_instructions() -> None:
+    def turn(listed: Any) -> Fingerprint:
+        return messages(messages=[user("hi"), {"role": "system", "content": listed}, *CHAT[1:]])
+
+    base = turn("Deferred tools: Read")
+    assert base.items == BASE.items
+    assert turn([text("Deferred tools: Read")]).instructions == base.instructions
+    more = turn("Deferred tools: Read, Write")
+    assert more.instructions != base.instructions
+    assert (more.items, more.opening, more.items_count) == (base.items, base.opening, 3)
+
+
 def developer(words: str) -> dict[str, Any]:
     return {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": words}]}
 
@@ -126,7 +138,8 @@ def test_codex_carries_tools_and_instructions_inside_the_conversation() -> None:
     assert more_tools.tools != base.tools
     assert (more_tools.instructions, more_tools.items) == (base.instructions, base.items)
     assert turn(TOOLS, "You write.").instructions != base.instructions
-    assert turn(TOOLS, "You code.", developer("late")).instructions == base.instructions
+    answer = {"type": "message", "role": "assistant", "content": []}
+    assert turn(TOOLS, "You code.", answer, developer("late")).instructions == base.instructions
 
 
 def test_responses_effort_and_plain_input_are_read() -> None:

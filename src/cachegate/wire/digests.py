@@ -21,7 +21,7 @@ _BLOCK_BYTES = 64
 _BILLING_LINE = "x-anthropic-billing-header"
 _INSTRUCTING_ROLES = frozenset({"system", "developer"})
 _LEADING_MAX = 16
-"""Leading instruction items looked for; real clients send at most three."""
+"""Items in front that are looked at for instructions; real clients have at most three there."""
 _CONTENT_WITHIN = 256
 """`content` stands this near the beginning of an item, or is left as it is."""
 
@@ -64,12 +64,15 @@ class Digester:
         body = self._body
         raw = [bytes(item) for item in body.items(conversation)] or [part for part in [body.raw(conversation)] if part]
         heads = [_head(item) for item in raw[:_LEADING_MAX]]
-        leading = next((at for at, head in enumerate(heads) if not _instructs(head)), len(heads))
-        items = [self.digest(self.plain(item))[:ITEM_BYTES] for item in raw[leading : leading + ITEMS_MAX]]
-        opening = next((at for at, head in enumerate(heads[leading:]) if head.role in {"user", None}), None)
+        opened = next((at for at, head in enumerate(heads) if _answers(head)), len(heads))
+        leading = [at for at, head in enumerate(heads[:opened]) if _instructs(head)]
+        kept = [item for at, item in enumerate(raw) if at >= opened or at not in leading]
+        kept_heads = [head for at, head in enumerate(heads) if at >= opened or at not in leading]
+        items = [self.digest(self.plain(item))[:ITEM_BYTES] for item in kept[:ITEMS_MAX]]
+        opening = next((at for at, head in enumerate(kept_heads) if head.role in {"user", None}), None)
         tools = [self.plain(bytes(tool)) for tool in body.items("tools")]
         texts = [_texts(body.value(instructions))]
-        for item, head in zip(raw[:leading], heads, strict=False):
+        for item, head in ((raw[at], heads[at]) for at in leading):
             if head.type == "additional_tools":
                 tools += [self.plain(tool) for tool in _inner_tools(item)]
             else:
@@ -81,7 +84,7 @@ class Digester:
             thinking=self.digest(*_thinking(body)),
             speed=self.digest(body.raw("speed"), body.raw("service_tier")),
             items=b"".join(items),
-            items_count=len(raw) - leading,
+            items_count=len(kept),
             window=self.digest(sender.header("x-codex-window-id").encode()),
             compacted=sender.header("x-claude-code-context-compacted") != "",
             marked=self._protocol is not Protocol.MESSAGES or self._marked,
@@ -111,8 +114,16 @@ class Digester:
 
 
 def _instructs(head: _Head) -> bool:
-    """Whether an item in front of the conversation instructs or declares tools."""
+    """Whether an item instructs or declares tools: before the first answer that makes it part of the instructions.
+
+    Claude Code puts its `role: system` items behind the first message of the user.
+    """
     return head.role in _INSTRUCTING_ROLES or head.type == "additional_tools"
+
+
+def _answers(head: _Head) -> bool:
+    """Whether an item comes from the model, so that the conversation has begun."""
+    return head.role == "assistant" or (head.role is None and head.type not in {None, "message", "additional_tools"})
 
 
 def _head(item: bytes) -> _Head:
