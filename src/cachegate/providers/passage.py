@@ -28,6 +28,7 @@ ORDER = (Protocol.MESSAGES, Protocol.RESPONSES, Protocol.CHAT)
 """Which protocol to translate to when an upstream speaks several: the one that says most about thoughts and caching."""
 _SSE = ("content-type", "text/event-stream")
 _JSON = ("content-type", "application/json")
+_ENVELOPE = PREFIX.encode()
 _COMPACTION_TRIGGER = b'"compaction_trigger"'
 _CODEX_TOOLS = (b'"namespace"', b'"additional_tools"', b'"custom"')
 """Kinds of tools that only OpenAI knows; they stand in a string only with their quotes escaped."""
@@ -60,11 +61,11 @@ class Terms:
             return False
         if request.operation is Operation.COUNT_TOKENS:
             return True
-        refused = [PREFIX.encode()]
-        if not self.preset.compacts:
-            refused.append(_COMPACTION_TRIGGER)
-        if request.protocol is Protocol.RESPONSES and Quirk.PLAIN_TOOLS in self.preset.quirks:
-            refused += _CODEX_TOOLS
+        refused = [_ENVELOPE]
+        if request.protocol is Protocol.RESPONSES:
+            # Only Codex's own protocol has these, and each look costs a pass over the body.
+            refused += () if self.preset.compacts else (_COMPACTION_TRIGGER,)
+            refused += _CODEX_TOOLS if Quirk.PLAIN_TOOLS in self.preset.quirks else ()
         return not any(marker in request.body for marker in refused)
 
     def upstream_protocol(self, request: InferenceRequest) -> Protocol:
@@ -122,8 +123,7 @@ class Relayed:
             self.headers["content-encoding"] = encoding
         if not terms.preset.betas:
             self.headers.popall("anthropic-beta", None)
-        if terms.key is not None:
-            self.headers[terms.preset.key_header] = terms.preset.key_prefix + terms.key
+        _set_key(self.headers, terms.preset, terms.key)
         _set_affinity(self.headers, terms.preset, call)
         self.reader = terms.reader(request.protocol)
         self._hides_usage = _asks_on_behalf(request, terms.preset)
@@ -247,8 +247,7 @@ class Translated:
                 f"The provider {call.binding!r} has no key for requests of another protocol: a client's is not "
                 f"sent to another company. Set apiKey for it, or {preset.key_variable} in the environment."
             )
-        if key is not None:
-            headers[preset.key_header] = preset.key_prefix + key
+        _set_key(headers, preset, key)
         _set_affinity(headers, preset, call)
         return headers
 
@@ -272,6 +271,12 @@ def _same_body(request: InferenceRequest, model: str) -> tuple[bytes, str]:
         return request.wire_body, encoding
     start, end = request.facts.model_span
     return request.body[:start] + encode(model) + request.body[end:], ""
+
+
+def _set_key(headers: CIMultiDict[str], preset: Preset, key: str | None) -> None:
+    """Sign the request with the provider's key; without one, what is there stays."""
+    if key is not None:
+        headers[preset.key_header] = preset.key_prefix + key
 
 
 def _set_affinity(headers: CIMultiDict[str], preset: Preset, call: Call) -> None:

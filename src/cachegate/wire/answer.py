@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol as Interface
 
 from cachegate.guard.usage import Usage
+from cachegate.wire.hub import Counted, Delta, Ended, Event, PartEnded, PartKind, PartStarted, Started, Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,18 @@ class Answer:
     def text(self) -> str:
         """The whole text."""
         return "".join(self.deltas)
+
+
+def told(answer: Answer, kind: PartKind, stop: Stop, reasoning_tokens: int | None = None) -> tuple[Event, ...]:
+    """Return the answer as events of the hub. How a refusal is told, by its part or by its end, is the protocol's."""
+    return (
+        Started(answer.answer_id, answer.model, answer.created_s, answer.usage),
+        PartStarted(0, kind),
+        *(Delta(0, delta) for delta in answer.deltas),
+        PartEnded(0),
+        Counted(answer.usage, answer.output_tokens, reasoning_tokens),
+        Ended(stop),
+    )
 
 
 class Writer(Interface):

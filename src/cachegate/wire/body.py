@@ -76,6 +76,11 @@ def decode(raw: bytes) -> object:
         return None
 
 
+def member(value: object, name: str) -> object:
+    """Return a field of a decoded object; None when it is absent, or the value is no object."""
+    return value.get(name) if isinstance(value, dict) else None
+
+
 def encode(value: object) -> bytes:
     """Return compact JSON."""
     return msgspec.json.encode(value)

@@ -7,7 +7,7 @@ To teach the gateway a client, add rows; the code below them only walks the tabl
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cachegate.wire.body import JsonObject, decode
+from cachegate.wire.body import JsonObject, decode, member
 from cachegate.wire.facts import Operation, RequestClass, Sender
 
 ID_CHARS_MAX = 512
@@ -29,11 +29,11 @@ class Asked:
     def turn(self, name: str) -> str:
         """Return a field of Codex's turn metadata, from the header or, where that was stripped, the body."""
         text = self.sender.header("x-codex-turn-metadata") or _text(self.client_metadata("x-codex-turn-metadata"))
-        return _text(_member(decode(text.encode()), name))
+        return _text(member(decode(text.encode()), name))
 
     def client_metadata(self, name: str) -> object:
         """Return a field of Codex's `client_metadata`."""
-        return _member(self.body.value("client_metadata"), name)
+        return member(self.body.value("client_metadata"), name)
 
     def ends_with(self, *markers: bytes) -> bool:
         """Whether the last item of the conversation holds every marker.
@@ -63,10 +63,10 @@ def _window_thread(asked: Asked) -> str:
 
 def _metadata_session(asked: Asked) -> str:
     """Claude Code's `metadata.user_id`: JSON with a session id, or the older `user_..._session_<id>`."""
-    user_id = _text(_member(asked.body.value("metadata"), "user_id"))
+    user_id = _text(member(asked.body.value("metadata"), "user_id"))
     as_json = decode(user_id.encode())
     if as_json is not None:
-        return _text(_member(as_json, "session_id"))
+        return _text(member(as_json, "session_id"))
     _, found, session = user_id.rpartition("_session_")
     return session if found else ""
 
@@ -74,7 +74,7 @@ def _metadata_session(asked: Asked) -> str:
 def _conversation(asked: Asked) -> str:
     """Return the id of the Conversations API, given as such or inside an object."""
     value = asked.body.value("conversation")
-    return _text(value) or _text(_member(value, "id"))
+    return _text(value) or _text(member(value, "id"))
 
 
 IDENTITIES: tuple[tuple[str, tuple[Source, ...], tuple[Source, ...]], ...] = (
@@ -163,10 +163,6 @@ def _is_classifier(asked: Asked) -> bool:
 
 def _first(sources: tuple[Source, ...], asked: Asked) -> str:
     return next((found for source in sources if (found := source(asked).strip()[:ID_CHARS_MAX])), "")
-
-
-def _member(value: object, name: str) -> object:
-    return value.get(name) if isinstance(value, dict) else None
 
 
 def _text(value: object) -> str:

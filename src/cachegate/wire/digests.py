@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from cachegate.guard.fingerprint import ITEM_BYTES, ITEMS_MAX, Fingerprint
-from cachegate.wire.body import JsonObject, decode, encode
+from cachegate.wire.body import JsonObject, decode, encode, member
 from cachegate.wire.facts import Protocol, Sender
 
 _PART_BYTES = 8
@@ -149,9 +149,5 @@ def _inner_tools(item: bytes) -> Sequence[bytes]:
 
 def _thinking(body: JsonObject) -> tuple[bytes, ...]:
     """Return what sets the effort: Messages' `thinking` and `output_config.effort`, Responses' `reasoning.effort`."""
-    efforts = (_member(body.value("output_config"), "effort"), _member(body.value("reasoning"), "effort"))
+    efforts = (member(body.value("output_config"), "effort"), member(body.value("reasoning"), "effort"))
     return (body.raw("thinking"), *(encode(effort) for effort in efforts))
-
-
-def _member(value: object, name: str) -> object:
-    return value.get(name) if isinstance(value, dict) else None

@@ -6,7 +6,6 @@ from typing import Protocol as Interface
 
 from cachegate.errors import ErrorKind
 from cachegate.wire.answer import Writer
-from cachegate.wire.chat import errors as chat_errors
 from cachegate.wire.chat.reader import ChatReader
 from cachegate.wire.chat.writer import ChatWriter
 from cachegate.wire.facts import Operation, Protocol
@@ -71,7 +70,9 @@ DIALECTS = {
     Protocol.RESPONSES: Dialect(
         Protocol.RESPONSES, ResponsesReader, responses_errors.error_body, responses_errors.stop_body, ResponsesWriter()
     ),
-    Protocol.CHAT: Dialect(Protocol.CHAT, ChatReader, chat_errors.error_body, chat_errors.stop_body, ChatWriter()),
+    Protocol.CHAT: Dialect(
+        Protocol.CHAT, ChatReader, responses_errors.error_body, responses_errors.stop_body, ChatWriter()
+    ),
 }
 
 PATHS = {

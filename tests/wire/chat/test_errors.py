@@ -9,20 +9,17 @@ from hypothesis import strategies as st
 from cachegate.errors import HTTP_STATUS, ErrorKind
 from cachegate.wire import overflows, refusals
 from cachegate.wire.chat.errors import (
-    CODES,
     KEEPALIVE,
     KINDS,
     STATUSES,
-    STOP_CODE,
-    error_body,
     read_broken,
     read_error,
-    stop_body,
     terminal_error,
     write_broken,
     write_error,
 )
 from cachegate.wire.hub import Broken
+from cachegate.wire.responses.errors import CODES, STOP_CODE, error_body, stop_body
 from cachegate.wire.sse import SseReader
 from wire.chat.chunks import DONE, ROLE, chunk, sdk_chunks, sdk_final, sdk_whole, usage
 from wire.vendor_sdks import JSON, Wire, openai_client

@@ -2,30 +2,12 @@
 
 from cachegate.errors import ErrorKind
 from cachegate.wire import overflows, refusals
-from cachegate.wire.body import decode, encode
+from cachegate.wire.body import decode
 from cachegate.wire.codec import ErrorAnswer
 from cachegate.wire.failures import complaint
 from cachegate.wire.hub import Broken
+from cachegate.wire.responses.errors import CODES, error_body, openai_body
 from cachegate.wire.seen import word
-
-CODES = {
-    ErrorKind.INVALID: ("invalid_request_error", None),
-    ErrorKind.UNAUTHORIZED: ("invalid_request_error", "invalid_api_key"),
-    ErrorKind.FORBIDDEN: ("invalid_request_error", "forbidden"),
-    ErrorKind.NOT_FOUND: ("invalid_request_error", "not_found"),
-    ErrorKind.METHOD: ("invalid_request_error", "method_not_allowed"),
-    ErrorKind.TOO_LARGE: ("invalid_request_error", "request_too_large"),
-    ErrorKind.ENCODING: ("invalid_request_error", "unsupported_encoding"),
-    ErrorKind.UPGRADE: ("invalid_request_error", "websocket_unsupported"),
-    ErrorKind.INTERNAL: ("server_error", "server_error"),
-    ErrorKind.UPSTREAM: ("server_error", "server_error"),
-    ErrorKind.UNAVAILABLE: ("server_error", "server_error"),
-    ErrorKind.TIMEOUT: ("server_error", "server_error"),
-}
-"""Type and code of each kind."""
-
-STOP_CODE = "invalid_prompt"
-"""As in Responses: no client that was tried repeats a request after a 400 with this code."""
 
 KEEPALIVE = b": keepalive\n\n"
 """A comment. Every chunk is a piece of the answer, so that the protocol has no event that says nothing."""
@@ -97,19 +79,6 @@ def data_line(data: bytes) -> bytes:
     return b"data: %b\n\n" % data
 
 
-def error_body(kind: ErrorKind, message: str, request_id: str) -> bytes:
-    """Return the JSON body of an error answer; the protocol has no place for the request id."""
-    del request_id
-    error_type, code = CODES[kind]
-    return _body(error_type, code, message)
-
-
-def stop_body(words: str, request_id: str) -> bytes:
-    """Return the JSON body of a stop."""
-    del request_id
-    return _body("invalid_request_error", STOP_CODE, words)
-
-
 def terminal_error(kind: ErrorKind, message: str) -> bytes:
     """Return the event that ends an open stream as failed. `[DONE]` must not follow: it would say success."""
     return data_line(error_body(kind, message, ""))
@@ -170,11 +139,7 @@ def _kind(status: int) -> ErrorKind:
 
 def _broken_body(broken: Broken) -> bytes:
     if broken.code == overflows.CODE:
-        return _body("invalid_request_error", overflows.CODE, broken.message)
+        return openai_body("invalid_request_error", overflows.CODE, broken.message)
     error_type, usual = WORDS.get(broken.status, CODES[broken.kind])
     code = _FOREIGN_CODES.get(broken.code, broken.code)
-    return _body(error_type, usual if code in _UNNAMED or code == broken.kind.value else code, broken.message)
-
-
-def _body(error_type: str, code: str | None, message: str) -> bytes:
-    return encode({"error": {"message": message, "type": error_type, "code": code, "param": None}})
+    return openai_body(error_type, usual if code in _UNNAMED or code == broken.kind.value else code, broken.message)

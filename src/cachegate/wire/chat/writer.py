@@ -1,21 +1,9 @@
 """Writes an `Answer` in the Chat Completions protocol."""
 
-from cachegate.wire.answer import Answer
+from cachegate.wire.answer import Answer, told
 from cachegate.wire.body import encode
 from cachegate.wire.chat.answer_writer import ChatStreamWriter, write_body
-from cachegate.wire.hub import (
-    Counted,
-    Delta,
-    Ended,
-    Event,
-    PartEnded,
-    PartKind,
-    PartStarted,
-    Request,
-    Started,
-    Stop,
-    Target,
-)
+from cachegate.wire.hub import Event, PartKind, Request, Stop, Target
 
 _END = b"\n\n"
 
@@ -44,11 +32,4 @@ def _target(answer: Answer) -> Target:
 
 def _events(answer: Answer) -> tuple[Event, ...]:
     kind = PartKind.REFUSAL if answer.refused else PartKind.TEXT
-    return (
-        Started(answer.answer_id, answer.model, answer.created_s),
-        PartStarted(0, kind),
-        *(Delta(0, delta) for delta in answer.deltas),
-        PartEnded(0),
-        Counted(answer.usage, answer.output_tokens),
-        Ended(Stop.END),
-    )
+    return told(answer, kind, Stop.END)

@@ -1,22 +1,8 @@
 """Writes an `Answer` in the Messages protocol: as the events of the hub that it consists of."""
 
-from collections.abc import Iterator
-
-from cachegate.wire.answer import Answer
+from cachegate.wire.answer import Answer, told
 from cachegate.wire.body import encode
-from cachegate.wire.hub import (
-    Counted,
-    Delta,
-    Ended,
-    Event,
-    PartEnded,
-    PartKind,
-    PartStarted,
-    Request,
-    Started,
-    Stop,
-    Target,
-)
+from cachegate.wire.hub import Event, PartKind, Request, Stop, Target
 from cachegate.wire.messages.answer_writer import AnswerWriter, write_body
 
 
@@ -30,7 +16,7 @@ class MessagesWriter:
 
     def whole(self, answer: Answer) -> bytes:
         """Return the message."""
-        return write_body(_request(answer), _HERE, tuple(_events(answer)))
+        return write_body(_request(answer), _HERE, _events(answer))
 
     def count(self, tokens: int) -> bytes:
         """Return the answer of `count_tokens`."""
@@ -45,10 +31,5 @@ def _request(answer: Answer) -> Request:
     return Request(answer.model, stream=True)
 
 
-def _events(answer: Answer) -> Iterator[Event]:
-    yield Started(answer.answer_id, answer.model, answer.created_s, answer.usage)
-    yield PartStarted(0, PartKind.TEXT)
-    yield from (Delta(0, text) for text in answer.deltas)
-    yield PartEnded(0)
-    yield Counted(answer.usage, answer.output_tokens)
-    yield Ended(Stop.REFUSAL if answer.refused else Stop.END)
+def _events(answer: Answer) -> tuple[Event, ...]:
+    return told(answer, PartKind.TEXT, Stop.REFUSAL if answer.refused else Stop.END)

@@ -35,13 +35,13 @@ def error_body(kind: ErrorKind, message: str, request_id: str) -> bytes:
     """Return the JSON body of an error answer; the protocol has no place for the request id."""
     del request_id
     error_type, code = CODES[kind]
-    return _body(error_type, code, message)
+    return openai_body(error_type, code, message)
 
 
 def stop_body(words: str, request_id: str) -> bytes:
     """Return the JSON body of a stop."""
     del request_id
-    return _body("invalid_request_error", STOP_CODE, words)
+    return openai_body("invalid_request_error", STOP_CODE, words)
 
 
 def terminal_error(code: str, message: str, response: Mapping[str, object], sequence: int) -> bytes:
@@ -67,5 +67,6 @@ def terminal_error(code: str, message: str, response: Mapping[str, object], sequ
     return frame("error", encode(error)) + frame("response.failed", encode(failed))
 
 
-def _body(error_type: str, code: str | None, message: str) -> bytes:
+def openai_body(error_type: str, code: str | None, message: str) -> bytes:
+    """Return the JSON of an OpenAI error; Chat Completions has the same."""
     return encode({"error": {"message": message, "type": error_type, "code": code, "param": None}})

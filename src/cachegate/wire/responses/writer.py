@@ -1,20 +1,8 @@
 """Writes an `Answer` of the gateway's own in the Responses protocol."""
 
-from cachegate.wire.answer import Answer
+from cachegate.wire.answer import Answer, told
 from cachegate.wire.body import encode
-from cachegate.wire.hub import (
-    Counted,
-    Delta,
-    Ended,
-    Event,
-    PartEnded,
-    PartKind,
-    PartStarted,
-    Request,
-    Started,
-    Stop,
-    Target,
-)
+from cachegate.wire.hub import Event, PartKind, Request, Stop, Target
 from cachegate.wire.responses.answer_writer import AnswerWriter, write_body
 
 
@@ -40,13 +28,6 @@ def _asked(answer: Answer) -> tuple[Request, Target]:
 
 
 def _events(answer: Answer) -> tuple[Event, ...]:
-    kind = PartKind.REFUSAL if answer.refused else PartKind.TEXT
-    return (
-        Started(answer.answer_id, answer.model, answer.created_s),
-        PartStarted(0, kind),
-        *(Delta(0, text) for text in answer.deltas),
-        PartEnded(0),
-        # An answer of our own is written without thinking: that is known, and strict clients want to be told.
-        Counted(answer.usage, answer.output_tokens, reasoning_tokens=0),
-        Ended(Stop.REFUSAL if answer.refused else Stop.END),
-    )
+    kind, stop = (PartKind.REFUSAL, Stop.REFUSAL) if answer.refused else (PartKind.TEXT, Stop.END)
+    # An answer of our own is written without thinking: that is known, and strict clients want to be told.
+    return told(answer, kind, stop, reasoning_tokens=0)
