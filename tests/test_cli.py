@@ -129,6 +129,8 @@ async def test_serve_greets_logs_a_line_per_request_and_ends_on_a_signal(tmp_pat
     assert "guard blocked (measured, count 2, unchanged)" in lines[2]
     assert shown.stdout.count("allowed") == 2
     assert shown.stdout.count("blocked") == 1
+    assert shown.stdout.count("unchanged") == 2, "the second miss and the stop say why"
+    assert "not reported" not in shown.stdout, "what was stopped measured nothing, which is no failure to report"
     assert [row["outcome"] for row in json.loads(as_json.stdout)] == ["blocked", "allowed", "allowed"]
 
 

@@ -117,12 +117,13 @@ def diagnostics(
     if as_json:
         print(json.dumps(records, indent=2))
         return
-    table = Table("time", "conversation", "mode", "outcome", "reason", "count", "input", "cached")
+    table = Table("time", "conversation", "mode", "outcome", "reason", "count", "cause", "input", "cached")
     for record in records:
         numbers = (record["inputTokens"], record["cachedTokens"])
-        shown = ("not reported" if number is None else f"{number:,}" for number in numbers)
+        unknown = "-" if record["outcome"] == "blocked" else "not reported"  # what was stopped measured nothing
+        shown = (unknown if number is None else f"{number:,}" for number in numbers)
         fixed = (record["at"][11:19], record["key"][:8], record["mode"], record["outcome"], record["reason"])
-        table.add_row(*fixed, str(record["count"]), *shown)
+        table.add_row(*fixed, str(record["count"]), record["cause"], *shown)
     Console().print(table if records else "No decisions yet.")
 
 
