@@ -1,5 +1,7 @@
 """A gateway between a client and the scripted upstream."""
 
+import json
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,7 +11,7 @@ import aiohttp
 from clients.cold_upstream import ColdUpstream
 from clients.provider_replies import JsonObject
 from clients.tool_upstream import KEY, ToolUpstream
-from gateway_program import gateway_program
+from gateway_program import GatewayProgram, gateway_program
 
 _CONFIG = """\
 listen: 127.0.0.1:0
@@ -23,6 +25,16 @@ listen: 127.0.0.1:0
 providers:
   elsewhere: {{kind: {kind}, baseUrl: "{base_url}", apiKey: "{key}"}}
 models: {{"*": elsewhere}}
+"""
+
+_SESSIONS = """\
+listen: 127.0.0.1:0
+providers:
+  copilot:
+    kind: copilot
+    cliPath: "{program}"
+    ownProvider: {{kind: {kind}, baseUrl: "{base_url}", apiKey: "{key}", wireApi: {wire_api}, promptTokensMax: 1000000}}
+models: {{"*": copilot}}
 """
 
 
@@ -39,6 +51,33 @@ async def gateway_translating(upstream: ToolUpstream, kind: str, tmp_path: Path)
     base_url = upstream.url if kind == "anthropic" else f"{upstream.url}/v1"
     async with gateway_program(_TRANSLATING.format(kind=kind, base_url=base_url, key=KEY), tmp_path) as gateway:
         yield gateway.url
+
+
+@asynccontextmanager
+async def gateway_of_sessions(
+    upstream: ToolUpstream, program: Path, path: str, folder: Path
+) -> AsyncIterator[GatewayProgram]:
+    """Run a gateway that asks Copilot's runtime for every model, which asks this upstream at `path`."""
+    kind, wire_api, base = SESSION_PATHS[path]
+    base_url = f"{upstream.url}{base}"
+    config = _SESSIONS.format(program=program, kind=kind, base_url=base_url, key=KEY, wire_api=wire_api)
+    async with gateway_program(config, folder, "--log-json") as gateway:
+        yield gateway
+
+
+async def records_at_the_end(gateway: GatewayProgram) -> list[JsonObject]:
+    """Stop a gateway that logs JSON, and return its records. A record comes after its answer; none is missed here."""
+    _, _, log = await gateway.stop(signal.SIGTERM)
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    return [line for line in lines if line["event"] == "request" and line["guard"] is not None]
+
+
+SESSION_PATHS = {
+    "/v1/messages": ("anthropic", "null", ""),
+    "/v1/responses": ("openai", "responses", "/v1"),
+    "/v1/chat/completions": ("openai", "completions", "/v1"),
+}
+"""How the runtime is told which API to ask: kind, wire API, and what stands in front of the path."""
 
 
 async def recent_records(gateway_url: str) -> list[JsonObject]:

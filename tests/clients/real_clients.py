@@ -35,6 +35,11 @@ def claude_binary() -> Path | None:
     return _only_file("@anthropic-ai/claude-code-*/claude")
 
 
+def copilot_binary() -> Path | None:
+    """Return the native program; the package without a platform in its name only finds it."""
+    return _only_file("@github/copilot-*/copilot")
+
+
 def _only_file(pattern: str) -> Path | None:
     """Npm installs the package of this platform only, so the pattern names one file or none."""
     return next((found for found in sorted(_MODULES.glob(pattern)) if os.access(found, os.X_OK)), None)

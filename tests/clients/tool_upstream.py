@@ -56,6 +56,8 @@ class Answer:
     parts: Parts
     usage: ReportedUsage
     hangs: bool = False
+    stop: str = ""
+    """Another reason to end than the usual ones, in the words of Messages."""
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -81,6 +83,7 @@ class Failure:
 
     status: int
     error: JsonObject
+    retry_after: str = ""
 
 
 @dataclass(slots=True)
@@ -127,7 +130,8 @@ class ToolUpstream:
         answer = self.script[number - 1] if number <= len(self.script) else _UNEXPECTED
         if protocol is None or request.method != "POST" or isinstance(answer, Failure):
             failure = answer if isinstance(answer, Failure) else _UNEXPECTED
-            return web.json_response({"type": "error", "error": failure.error}, status=failure.status)
+            wait = {"retry-after": failure.retry_after} if failure.retry_after else None
+            return web.json_response({"type": "error", "error": failure.error}, status=failure.status, headers=wait)
         response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
         await response.prepare(request)
         for event in protocol(answer, number, self.received[-1].fields["model"]):
@@ -181,7 +185,7 @@ def _messages(answer: Answer, number: int, model: str) -> Events:
             if answer.hangs and part is answer.parts[-1]:
                 yield None
         yield {"type": "content_block_stop", "index": index}
-    reason = "tool_use" if answer.calls else "end_turn"
+    reason = answer.stop or ("tool_use" if answer.calls else "end_turn")
     yield {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}, "usage": usage}
     yield {"type": "message_stop"}
 

@@ -34,6 +34,8 @@ from cachegate.wire.hub import (
     ToolRef,
     ToolResult,
 )
+from cachegate.wire.responses.tool_parser import CLIENT_SEARCH
+from cachegate.wire.tool_names import found_tool
 from contract.codec_subjects import BINDING
 
 FOREIGN = "account-two"
@@ -321,6 +323,58 @@ def growing(draw: st.DrawFn) -> Growing:
     asked = draw(_asked(tools))
     earlier, later = (replace(asked, items=items) for items in (whole.earlier, whole.items))
     return Growing(earlier, draw(_remarked(later)))
+
+
+# --- searches for tools ---
+
+SEARCH = Tool(CLIENT_SEARCH, "Finds tools.", _SCHEMA)
+found_tools = st.lists(plain_tools | custom_tools, min_size=1, max_size=6, unique_by=_name)
+
+
+@st.composite
+def searching(draw: st.DrawFn, *, wordy: bool = True) -> Growing:
+    """Draw a conversation in which searches find further tools, which are declared from then on, anywhere in the list.
+
+    A tool may be found again. What is found is called, or not. Wordy searches say more than what they
+    found.
+    """
+    box = draw(toolboxes)
+    tools: list[Tool | HostedTool] = [SEARCH, *box]
+    declared = {_name(tool) for tool in tools}
+    late = [replace(tool, deferred=True, marked=False) for tool in draw(found_tools) if _name(tool) not in declared]
+    whole, asked = draw(conversations(box, before=2, after=2)), draw(_asked(tools))
+    items, known, stages = list(whole.opening), list[Tool](), list[Request]()
+    for number, once in enumerate((*whole.before, None, *whole.after, None)):
+        if once is None:
+            stages.append(replace(asked, items=tuple(items), tools=tuple(draw(_mixed(tools, known)))))
+            continue
+        items += once
+        found = draw(st.lists(st.sampled_from(late), max_size=3, unique_by=_name)) if late else []
+        items += draw(_searches(number, found, wordy=wordy)) if found else ()
+        known += [tool for tool in found if tool not in known]
+    return Growing(stages[0], draw(_remarked(stages[1])))
+
+
+@st.composite
+def _searches(draw: st.DrawFn, number: int, found: Sequence[Tool], *, wordy: bool) -> tuple[Item, ...]:
+    """Draw a search that finds these tools, and what is made of it."""
+    beside = draw(st.lists(st.builds(Text, texts), max_size=int(wordy)))
+    parts = (*beside, *(found_tool(tool.ref) for tool in found))
+    search: tuple[Item, ...] = (ToolCall(f"search_{number}", SEARCH.ref, "{}"), ToolResult(f"search_{number}", parts))
+    ref = draw(st.none() | st.sampled_from([tool.ref for tool in found]))
+    if ref is None:
+        return search
+    called = ToolCall(f"found_{number}", ref, "as it is" if ref.custom else "{}")
+    return (*search, called, ToolResult(called.call_id, (Text("ok"),), custom=ref.custom))
+
+
+@st.composite
+def _mixed(draw: st.DrawFn, tools: Sequence[Tool | HostedTool], known: Sequence[Tool]) -> list[Tool | HostedTool]:
+    """Put the found tools anywhere among the others, whose order stays."""
+    mixed = list(tools)
+    for tool in known:
+        mixed.insert(draw(st.integers(0, len(mixed))), tool)
+    return mixed
 
 
 @st.composite

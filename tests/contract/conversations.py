@@ -120,14 +120,18 @@ SEARCH_TOOL: Json = {
     "description": "Finds tools.",
     "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
 }
-FOUND_TOOLS: list[Json] = [
-    {
-        "type": "namespace",
-        "name": "mcp__github",
-        "description": "GitHub.",
-        "tools": [{**_function("create_issue", title="string"), "defer_loading": True}],
-    }
-]
+FOUND_TOOLS: dict[str, list[Json]] = {
+    "issue": [
+        {
+            "type": "namespace",
+            "name": "mcp__github",
+            "description": "GitHub.",
+            "tools": [{**_function("create_issue", title="string"), "defer_loading": True}],
+        }
+    ],
+    "ci": [{**_function("await_ci", run="string"), "defer_loading": True}],
+}
+"""What a search finds, by what is asked for."""
 
 
 def _said(role: str, text: str) -> Json:
@@ -207,7 +211,8 @@ class Codex:
         for call, result in zip(self._calls, results, strict=True):
             output: object = result.text
             if call["type"] == _SEARCH_CALL:
-                found = {"execution": "client", "status": "completed", "tools": FOUND_TOOLS}
+                tools = FOUND_TOOLS[call["arguments"]["query"]]
+                found = {"execution": "client", "status": "completed", "tools": tools}
                 self.history.append({"type": "tool_search_output", "call_id": call["call_id"], **found})
                 continue
             if result.image is not None:
@@ -238,19 +243,47 @@ CLAUDE_TOOLS: list[Json] = [
         "mcp__github__create_issue": {"title": {"type": "string"}},
     }.items()
 ]
+CLAUDE_SEARCH: list[Json] = [
+    {
+        "name": "ToolSearch",
+        "description": "Finds tools.",
+        "input_schema": {"type": "object", "properties": {"query": {"type": "string"}}},
+    },
+    {"name": "DeferredToolPlaceholder", "input_schema": {"type": "object"}, "defer_loading": True},
+]
+CLAUDE_FOUND: dict[str, Json] = {
+    query: {
+        "name": name,
+        "description": f"The {name} tool.",
+        "input_schema": {"type": "object", "properties": {"url": {"type": "string"}}},
+        "defer_loading": True,
+    }
+    for query, name in {"web": "WebFetch", "cron": "CronCreate"}.items()
+}
+"""What a search finds, by what is asked for."""
 _EPHEMERAL = {"type": "ephemeral"}
 BILLING = "x-anthropic-billing-header: cc_version=2.1.332; cc_entrypoint=cli;"
 
 
 @dataclass(slots=True)
 class ClaudeCode:
-    """Claude Code 2.1. `hashed` is an older one, whose billing block changes with every request."""
+    """Claude Code 2.1. `hashed` is an older one, whose billing block changes with every request.
+
+    A `searching` one finds some of its tools, and declares them from then on, where they stand in its own list.
+    """
 
     streamed: bool = True
     hashed: bool = False
+    searching: bool = False
     protocol: Protocol = Protocol.MESSAGES
     history: list[Json] = field(default_factory=list)
     _calls: list[Json] = field(default_factory=list)
+    _found: dict[str, Json] = field(default_factory=dict)
+
+    @property
+    def _tools(self) -> list[Json]:
+        found = sorted(self._found.values(), key=lambda tool: str(tool["name"]))
+        return [*found, *CLAUDE_TOOLS, *CLAUDE_SEARCH] if self.searching else CLAUDE_TOOLS
 
     def body(self) -> bytes:
         changing = f" cch={len(self.history):05x};" if self.hashed else ""
@@ -264,7 +297,7 @@ class ClaudeCode:
                     {"type": "text", "text": "Be brief.\n", "cache_control": _EPHEMERAL},
                 ],
                 "messages": [*self.history[:-1], _marked(self.history[-1])],
-                "tools": CLAUDE_TOOLS,
+                "tools": self._tools,
                 "metadata": {"user_id": '{"device_id":"d","account_uuid":"","session_id":"5b1f"}'},
                 "thinking": {"type": "adaptive", "display": "updates"},
                 "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
@@ -284,6 +317,10 @@ class ClaudeCode:
         content = list[Json]()
         for call, result in zip(self._calls, results, strict=True):
             shown: object = result.text
+            if call["name"] == "ToolSearch":
+                tool = CLAUDE_FOUND[call["input"]["query"]]
+                self._found[tool["name"]] = tool
+                shown = [{"type": "tool_reference", "tool_name": tool["name"]}]
             if result.image is not None:
                 source = {"type": "base64", "media_type": "image/png", "data": result.image}
                 shown = [{"type": "text", "text": result.text}, {"type": "image", "source": source}]

@@ -1,7 +1,8 @@
 """What a provider's prompt cache sees of a request: blocks in the order of the prompt, and the settings beside them.
 
 Written from the providers' own documents and from no code of ours. Two requests share a cached prefix as far as their
-blocks are the same, and as long as the settings are. A message is cut into its parts, for it may grow part by part.
+blocks are the same, and as long as the settings are. A message is cut into its parts, for it may grow part by part. A
+deferred tool stands where the conversation refers to it, and not among the tools in front.
 """
 
 import json
@@ -13,7 +14,7 @@ from cachegate.wire.facts import Protocol
 Json = Mapping[str, Any]
 Blocks = tuple[str, ...]
 
-_MARK = "cache_control"
+_MARKS = {"cache_control", "copilot_cache_control"}
 
 
 def blocks_of(protocol: Protocol, body: bytes) -> Blocks:
@@ -24,7 +25,7 @@ def blocks_of(protocol: Protocol, body: bytes) -> Blocks:
 def marked_blocks(protocol: Protocol, body: bytes) -> list[int]:
     """Return the numbers of the blocks that carry a cache mark."""
     blocks = enumerate(_BLOCKS[protocol](json.loads(body)))
-    return [number for number, (_, part) in blocks if isinstance(part, dict) and _MARK in part]
+    return [number for number, (_, part) in blocks if isinstance(part, dict) and _MARKS & set(part)]
 
 
 def settings_of(protocol: Protocol, body: bytes) -> Json:
@@ -43,7 +44,7 @@ def unmarked(value: Any) -> Any:
     """Return JSON without cache marks: they choose what is kept, and are no part of the prompt."""
     match value:
         case dict():
-            return {name: unmarked(inner) for name, inner in value.items() if name != _MARK}
+            return {name: unmarked(inner) for name, inner in value.items() if name not in _MARKS}
         case list():
             return [unmarked(inner) for inner in value]
         case _:
@@ -66,13 +67,23 @@ def _parts(content: Any) -> list[Any]:
 
 
 def _messages(body: Json) -> Iterator[_Block]:
-    for tool in body.get("tools", []):
-        yield ("tool", tool)
+    tools = {tool.get("name"): tool for tool in body.get("tools", [])}
+    for tool in tools.values():
+        if not tool.get("defer_loading"):
+            yield ("tool", tool)
     for part in _parts(body.get("system")):
         yield ("system", part)
     for message in body["messages"]:
         for part in _parts(message["content"]):
-            yield (message["role"], part)
+            yield (message["role"], _with_definitions(part, tools))
+
+
+def _with_definitions(part: Json, tools: Mapping[Any, Json]) -> Json:
+    """Return a result as the model sees it: a reference is the whole definition of the tool."""
+    if part["type"] != "tool_result" or not isinstance(part.get("content"), list):
+        return part
+    content = [tools[each["tool_name"]] if each["type"] == "tool_reference" else each for each in part["content"]]
+    return {**part, "content": content}
 
 
 def _responses(body: Json) -> Iterator[_Block]:
@@ -94,7 +105,7 @@ def _chat(body: Json) -> Iterator[_Block]:
     for tool in body.get("tools", []):
         yield ("tool", tool)
     for message in body["messages"]:
-        split = {"role", "content", "tool_calls"}
+        split = {"role", "content", "tool_calls", *_MARKS}
         speaker = (message["role"], *(pair for pair in message.items() if pair[0] not in {*split, "reasoning_content"}))
         if "reasoning_content" in message:
             yield (message["role"], {"reasoning_content": message["reasoning_content"]})

@@ -77,8 +77,13 @@ def offered(protocol: Protocol, body: Json) -> list[Offered]:
         return [Offered(tool["name"], None, custom=False) for tool in body["tools"]]
     if protocol is Protocol.CHAT:
         return [Offered(tool["function"]["name"], None, custom=False) for tool in body["tools"]]
-    inside = [tool for item in body["input"] if item.get("type") == "additional_tools" for tool in item["tools"]]
+    kinds = {"additional_tools", "tool_search_output"}
+    inside = [tool for item in body["input"] if item.get("type") in kinds for tool in item["tools"]]
     return list(_responses_offered([*body.get("tools", []), *inside], None))
+
+
+_SEARCH = "tool_search"
+"""OpenAI's name for the search that the client runs; as a namespace it tells it from a function of that name."""
 
 
 def _responses_offered(tools: list[Json], namespace: str | None) -> Iterator[Offered]:
@@ -87,6 +92,8 @@ def _responses_offered(tools: list[Json], namespace: str | None) -> Iterator[Off
             yield from _responses_offered(tool["tools"], tool["name"])
         elif tool["type"] in {"function", "custom"}:
             yield Offered(tool["name"], namespace, tool["type"] == "custom")
+        elif tool["type"] == _SEARCH and tool.get("execution") == "client":
+            yield Offered(_SEARCH, _SEARCH, custom=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +237,9 @@ def _response(answer: Answer, calls: list[Call]) -> Json:
 
 
 def _call_item(call: Call, name: str) -> Json:
+    if call.tool.namespace == _SEARCH:
+        searched = {"id": f"tsc_{name}", "type": "tool_search_call", "status": "completed", "execution": "client"}
+        return {**searched, "call_id": call.call_id, "arguments": json.loads(call.arguments)}
     named = {"status": "completed", "call_id": call.call_id, "name": call.tool.name}
     if call.tool.custom:
         return {"id": f"ctc_{name}", "type": "custom_tool_call", "input": call.arguments, **named}
@@ -269,6 +279,8 @@ def _item_events(item: Json) -> Iterator[tuple[str, Json]]:
                     yield "output_text.delta", {**at, "delta": piece, "logprobs": []}
                 yield "output_text.done", {**at, "text": part["text"], "logprobs": []}
                 yield "content_part.done", {**at, "part": part}
+        case "tool_search_call":
+            yield "output_item.added", {"item": {**item, "status": "in_progress", "arguments": {}}}
         case kind:
             field = "arguments" if kind == "function_call" else "input"
             said = "function_call_arguments" if kind == "function_call" else "custom_tool_call_input"

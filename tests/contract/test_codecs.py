@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,60 @@ def test_whatever_the_upstream_lacks_its_requests_are_valid_and_extend_each_othe
     check(spoken, later, quirks)
     assert_extends(blocks_of(spoken, later), blocks_of(spoken, earlier))
     assert settings_of(spoken, later) == settings_of(spoken, earlier)
+
+
+# --- searches for tools ---
+
+REFERRING = (Quirk.SYSTEM_TURNS, Quirk.TOOL_REFERENCES)
+PLAIN: Mapping[Protocol, frozenset[Quirk]] = {Protocol.RESPONSES: frozenset({Quirk.PLAIN_TOOLS})}
+"""What makes an upstream one that knows no deferred tools."""
+
+
+@thoroughly
+@given(talk=drawn.searching())
+def test_tools_that_a_search_found_leave_everything_in_front_as_it_was(talk: drawn.Growing) -> None:
+    """OpenAI has the search of its own client, and Anthropic references."""
+    for spoken, *quirks in (
+        (Protocol.MESSAGES, *REFERRING[1:]),
+        (Protocol.MESSAGES, *REFERRING),
+        (Protocol.RESPONSES,),
+    ):
+        earlier, later = (rendered(spoken, request, *quirks) for request in (talk.earlier, talk.later))
+        check(spoken, later, frozenset(quirks))
+        assert_extends(blocks_of(spoken, later), blocks_of(spoken, earlier))
+        assert settings_of(spoken, later) == settings_of(spoken, earlier)
+
+
+@EACH
+@thoroughly
+@given(talk=drawn.searching(), quirks=st.frozensets(st.sampled_from([*set(Quirk) - {*REFERRING}]), max_size=6))
+def test_who_knows_no_deferred_tools_gets_them_like_all_others(
+    spoken: Protocol, talk: drawn.Growing, quirks: frozenset[Quirk]
+) -> None:
+    quirks |= PLAIN.get(spoken, frozenset())
+    body = rendered(spoken, talk.later, *quirks)
+    check(spoken, body, quirks)
+    assert b"defer_loading" not in body
+    assert b"tool_reference" not in body
+    again = CODECS[spoken].parse_request(body)
+    assert sum(isinstance(tool, Tool) for tool in again.tools) == sum(
+        isinstance(tool, Tool) for tool in talk.later.tools
+    )
+
+
+@EACH
+@thoroughly
+@given(talk=drawn.searching(wordy=False))
+def test_what_a_search_found_survives_rendering_and_parsing(spoken: Protocol, talk: drawn.Growing) -> None:
+    quirks = REFERRING if spoken is Protocol.MESSAGES else ()
+    body = rendered(spoken, talk.later, *quirks)
+    again = CODECS[spoken].parse_request(body)
+    assert_kept(spoken, talk.later, again)
+    if spoken is Protocol.MESSAGES:
+        assert [tool.deferred for tool in again.tools if isinstance(tool, Tool)] == [
+            tool.deferred for tool in talk.later.tools if isinstance(tool, Tool)
+        ]
+        assert blocks_of(spoken, rendered(spoken, again, *quirks)) == blocks_of(spoken, body)
 
 
 @pytest.mark.parametrize("wants_usage", [True, False])

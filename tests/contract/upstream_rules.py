@@ -56,11 +56,29 @@ def _check_messages(body: Json, quirks: frozenset[str]) -> None:
     for tool in body.get("tools", []):
         assert "type" in tool or tool["input_schema"]["type"] == "object"
         assert not (tool.get("defer_loading") and "cache_control" in tool), "a deferred tool takes no mark"
+    _check_deferred(body, quirks)
     chosen = body.get("tool_choice", {})
     assert not chosen or names, "tool_choice may only be specified while providing tools"
     if chosen.get("type") == "tool":
         assert chosen["name"] in names
     _check_turns(body["messages"], quirks)
+
+
+def _check_deferred(body: Json, quirks: frozenset[str]) -> None:
+    """Deferred tools, and references to them: who only imitates Anthropic knows neither."""
+    tools = body.get("tools", [])
+    later = [tool["name"] for tool in tools if tool.get("defer_loading")]
+    lists = [message["content"] for message in body["messages"] if isinstance(message["content"], list)]
+    results = [block for blocks in lists for block in blocks if block["type"] == "tool_result"]
+    references = list[str]()
+    for result in results:
+        content = result.get("content", [])
+        found = [] if isinstance(content, str) else [part for part in content if part["type"] == "tool_reference"]
+        assert not found or (len(found) == len(content) and not result.get("is_error")), "references stand alone"
+        references += [part["tool_name"] for part in found]
+    assert not (later or references) or Quirk.TOOL_REFERENCES in quirks
+    assert not later or len(later) < len(tools), "At least one tool must have defer_loading=false."
+    assert set(references) <= {tool["name"] for tool in tools}, "Tool reference not found in available tools"
 
 
 def _system(body: Json) -> Sequence[Json]:
@@ -144,7 +162,8 @@ def _check_block(role: str, block: Json) -> None:
             assert role == "user"
             content = block.get("content", [])
             for part in [] if isinstance(content, str) else content:
-                _check_block("user", part)
+                if part["type"] != "tool_reference":
+                    _check_block("user", part)
         case "thinking":
             assert role == "assistant"
             assert block["signature"]
@@ -179,10 +198,12 @@ def _check_source(block: Json) -> None:
 
 def _check_responses(body: Json) -> None:
     names = [name for tool in _every_tool(body) for name in _responses_names(tool)]
-    spaces = [tool["name"] for tool in _every_tool(body) if tool["type"] == "namespace"]
     _check_names(names, _OPENAI_NAME)
-    assert all(_OPENAI_NAME.fullmatch(space) for space in spaces)
+    _check_spaces(body.get("tools", []))
+    deferred = [tool for tool in body.get("tools", []) if tool.get("defer_loading")]
+    assert not deferred or any(tool["type"] == "tool_search" for tool in body["tools"]), "needs tools.tool_search"
     calls: set[str] = set()
+    searches: set[str] = set()
     results: set[str] = set()
     given = body["input"]
     assert given, "input must not be empty"
@@ -195,7 +216,20 @@ def _check_responses(body: Json) -> None:
                 assert item["call_id"] not in calls, "call ids are unique"
                 assert 0 < len(item["call_id"]) <= RESPONSES_ID_CHARS_MAX, item["call_id"]
                 calls.add(item["call_id"])
+            case "tool_search_call":
+                assert item["execution"] == "client"
+                assert isinstance(item["arguments"], dict)
+                assert item["call_id"] not in calls, "call ids are unique"
+                calls.add(item["call_id"])
+                searches.add(item["call_id"])
+            case "tool_search_output":
+                assert item["execution"] == "client"
+                assert item["call_id"] in searches - results
+                _check_names([name for tool in item["tools"] for name in _responses_names(tool)], _OPENAI_NAME)
+                _check_spaces(item["tools"])
+                results.add(item["call_id"])
             case "function_call_output" | "custom_tool_call_output":
+                assert item["call_id"] not in searches, "a search is answered by the tools that it found"
                 assert item["call_id"] in calls, "No tool call found for function call output"
                 assert item["call_id"] not in results
                 results.add(item["call_id"])
@@ -210,6 +244,12 @@ def _check_responses(body: Json) -> None:
                 raise AssertionError(other)
     assert calls == results, f"No tool output found for function call {calls - results}"
     _check_choice(body, names)
+
+
+def _check_spaces(tools: Sequence[Json]) -> None:
+    spaces = [tool["name"] for tool in tools if tool["type"] == "namespace"]
+    assert all(_OPENAI_NAME.fullmatch(space) for space in spaces)
+    assert len(set(spaces)) == len(spaces), f"namespaces must be unique: {spaces}"
 
 
 def _every_tool(body: Json) -> list[Json]:

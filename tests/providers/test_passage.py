@@ -196,3 +196,19 @@ async def test_codex_can_compact_against_a_provider_that_knows_no_compaction(
         assert received.count(b'"type":"compaction"') >= 1
         assert PREFIX.encode() in received
         assert [record.guard.mode for record in gateway.records if record.guard] == ["compaction"]
+
+
+async def test_a_failure_in_a_field_that_clients_ignore_is_no_clean_end(upstream: ScriptedUpstream) -> None:
+    row = {"kind": "llamacpp", "baseUrl": upstream.url}
+    config = config_for("http://unused", providers={"local": row}, models={"model-x": "local/model-up"})
+    begun = events(Protocol.CHAT, COLD)[0]
+    failed = b'error: {"code":500,"message":"Out of memory.","type":"server_error"}\n\n'
+    upstream.answer = lambda _recorded: stream(begun + failed + b"data: [DONE]\n\n")
+    async with running_gateway(config) as running:
+        _, received = await ask(running, Protocol.CHAT, request(Protocol.CHAT, stream=True))
+        assert received.startswith(begun + failed), "relayed as it came"
+        told = received.removeprefix(begun + failed)
+        assert told.index(b'data: {"error":') < told.index(b"[DONE]")
+        assert b"Out of memory." in told
+        record = running.records[0]
+        assert (record.ending, record.detail) == ("failed", "server_error")

@@ -10,6 +10,7 @@ from cachegate.providers.http import _url
 from cachegate.providers.presets import PRESETS
 from cachegate.wire.facts import Operation, Protocol
 from cachegate.wire.usage_readings import READINGS
+from contract.preset_facts import FACTS, NO_USUAL_ADDRESS
 
 
 @pytest.mark.parametrize("kind", PRESETS)
@@ -24,6 +25,14 @@ def test_a_row_is_whole(kind: str) -> None:
     assert preset.readings in READINGS
     assert preset.betas == (kind == "anthropic"), "others refuse a request for a beta they do not know"
     assert (preset.key_variable == "") == (kind in {"codex", "openai-compatible", *LOCAL})
+
+
+@pytest.mark.parametrize("kind", PRESETS)
+def test_a_row_has_the_address_and_the_key_that_the_provider_documents(kind: str) -> None:
+    row, facts = PRESETS[kind], FACTS[kind]
+    assert row.base_url == ("" if kind in NO_USUAL_ADDRESS else facts.address)
+    assert row.key_variable == facts.variable
+    assert {spoken for spoken in Protocol if row.speaks(spoken)} == set(facts.paths)
 
 
 LOCAL = {"llamacpp", "vllm", "sglang", "ollama", "lmstudio"}

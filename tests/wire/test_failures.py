@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cachegate.wire.failures import complaint, ended, failure, judged
+from cachegate.wire.failures import complaint, ended, failure, judged, told
 from cachegate.wire.seen import Failed, Refusal
 
 
@@ -49,10 +49,20 @@ def test_a_code_is_found_wherever_it_stands_and_never_a_message(data: Any, code:
         ({"detail": "a"}, "a"),
         ({"message": "a"}, "a"),
         ({"message": {"detail": []}}, ""),
+        ("a", "a"),
     ],
 )
 def test_the_text_is_what_a_person_would_read(data: Any, text: str) -> None:
     assert complaint(data).text == text
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [(b'{"code":1}', {"code": 1}), (b"[1]", [1]), (b'"a"', "a"), (b"Out of memory.", "Out of memory."), (b"{}", "{}"),
+     (b"\xff", "\ufffd")],
+)  # fmt: skip
+def test_the_event_of_a_failure_holds_json_or_a_text(data: bytes, value: Any) -> None:
+    assert told(data) == value
 
 
 def test_a_refusal_goes_before_an_overflow() -> None:

@@ -99,6 +99,10 @@ def test_any_stream_however_cut_is_read_as_the_standard_says(stream: bytes, poin
         (b"event: a\r\ndata: x\n\r\n", SseEvent(b"a", b"x")),
         (BOM + b"data: x\n\n", SseEvent(b"", b"x")),
         (b": comment\nid: 1\nretry: 2\ndata: x\n\n", SseEvent(b"", b"x")),
+        (b'error: {"code":500}\n\n', SseEvent(b"error", b'{"code":500}')),
+        (b"error:x\r\n\r\n", SseEvent(b"error", b"x")),
+        (b"event: a\ndata: y\nerror: x\n\n", SseEvent(b"error", b"x")),
+        (b"errors: x\ndata: y\nerror\n\n", SseEvent(b"", b"y")),
         (b"data: \xe2\x80\xa8\x0b\x0c\x85\n\n", SseEvent(b"", b"\xe2\x80\xa8\x0b\x0c\x85")),
     ],
 )

@@ -1,12 +1,13 @@
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cachegate.wire.facts import Protocol
-from cachegate.wire.hub import Choice, HostedTool, Request, Tool, ToolCall, ToolRef
-from cachegate.wire.tool_names import MESSAGES_CHARS_MAX, OPENAI_CHARS_MAX, ToolNames, wire_name
+from cachegate.wire.hub import Choice, HostedTool, Request, Text, Tool, ToolCall, ToolRef, ToolResult
+from cachegate.wire.tool_names import MESSAGES_CHARS_MAX, OPENAI_CHARS_MAX, ToolNames, found_tool, wire_name
 
 LIMITS = pytest.mark.parametrize("limit", [MESSAGES_CHARS_MAX, OPENAI_CHARS_MAX])
 names = st.text(min_size=0, max_size=80) | st.sampled_from(["shell", "a__b", "b", "x" * 64, "x" * 65])
@@ -69,6 +70,21 @@ def test_the_first_of_two_keeps_the_name_and_what_comes_later_changes_neither() 
     assert before.wire(one) == after.wire(one) == "a__b__c"
     assert before.wire(two) == after.wire(two) != "a__b__c"
     assert after.ref(after.wire(three)) == three
+
+
+def test_a_found_tool_takes_no_name_from_one_that_was_called_before_it() -> None:
+    gone, found = ToolRef("b__c", "a"), ToolRef("c", "a__b")
+    before = request(called=(gone,))
+    result = ToolResult("call_1", (found_tool(found),))
+    after = replace(before, items=(*before.items, result), tools=(Tool(found, deferred=True),))
+    assert ToolNames(before, 64).wire(gone) == ToolNames(after, 64).wire(gone) == "a__b__c"
+    assert ToolNames(after, 64).ref(ToolNames(after, 64).wire(found)) == found
+
+
+def test_a_found_tool_is_told_by_its_name() -> None:
+    agent, read = ToolRef("spawn", "agents"), ToolRef("Read")
+    assert found_tool(agent) == Text("Found tool: agents.spawn", found=agent)
+    assert found_tool(read, marked=True) == Text("Found tool: Read", marked=True, found=read)
 
 
 def test_a_declared_tool_says_better_than_a_call_what_kind_it_is() -> None:

@@ -13,17 +13,15 @@ from yarl import URL
 from cachegate.errors import ErrorKind, UpstreamError, UpstreamTimeout
 from cachegate.providers.address import is_loopback
 from cachegate.providers.base import Call, Head, Piece
+from cachegate.providers.estimates import estimated
 from cachegate.providers.passage import Passage, Terms, passage
 from cachegate.wire.codecs import CODECS
-from cachegate.wire.facts import InferenceRequest, Operation, Protocol
-from cachegate.wire.protocols import DIALECTS
+from cachegate.wire.facts import Operation, Protocol
 from cachegate.wire.seen import Failed
 from cachegate.wire.sse import EventTooLong, SseReader
 
 _SLICE_BYTES = 262_144
 """A body is written in slices of this size, so that a large one never holds the event loop for long."""
-BYTES_PER_TOKEN = 4
-ESTIMATED = ("x-cachegate-estimate", "true")
 _CONNECTIONS_IDLE_S = 15.0
 """Shorter than any provider keeps an idle connection: a request is never sent into one that is just closing."""
 
@@ -72,14 +70,14 @@ class HttpProvider:
         """See `Provider.stream`."""
         terms, request = self._upstream.terms, call.request
         if request.operation is Operation.COUNT_TOKENS and not terms.relays(request):
-            body = estimate(request)
-            yield Head(200, (("content-type", "application/json"), ESTIMATED, ("content-length", str(len(body)))))
-            yield Piece(body)
+            head, count = estimated(request)
+            yield head
+            yield count
             return
         way = passage(call, terms)
         response = await self._begin(call, way)
         try:
-            if response.content_type == "text/event-stream":
+            if response.ok and response.content_type == "text/event-stream":  # some keep the type for a plain error
                 headers = way.head(tuple(response.headers.items()), streamed=True)
                 yield Head(response.status, headers, way.fail)
                 async with aclosing(self._events(response, way)) as pieces:
@@ -257,9 +255,3 @@ def _url(base: URL, path: str, query: str) -> URL:
 
 def _broken(host: str, what: str) -> str:
     return f"The provider at {host} {what}. The request was not repeated; please send it again."
-
-
-def estimate(request: InferenceRequest) -> bytes:
-    """Return a token count where the provider has none: a fixed rate, called an estimate, unknown to the guard."""
-    tokens = -(-request.facts.input_bytes // BYTES_PER_TOKEN)
-    return DIALECTS[request.protocol].writer.count(tokens)

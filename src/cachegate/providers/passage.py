@@ -14,6 +14,7 @@ from cachegate.providers.headers import Headers, to_client, to_upstream
 from cachegate.providers.presets import Preset
 from cachegate.wire.affinity import thread_key
 from cachegate.wire.body import encode
+from cachegate.wire.chat.errors import with_told_errors
 from cachegate.wire.chat.usage_request import asks_for_usage, with_usage, without_usage
 from cachegate.wire.codecs import CODECS
 from cachegate.wire.envelopes import PREFIX
@@ -126,6 +127,7 @@ class Relayed:
         _set_key(self.headers, terms.preset, terms.key)
         _set_affinity(self.headers, terms.preset, call)
         self.reader = terms.reader(request.protocol)
+        self._in_chat = request.protocol is Protocol.CHAT
         self._hides_usage = _asks_on_behalf(request, terms.preset)
         if self._hides_usage:
             self.body = with_usage(request.body if encoding else self.body)
@@ -149,7 +151,8 @@ class Relayed:
     def forward(self, whole: bytes, events: list[SseEvent]) -> bytes:
         """See `Passage`."""
         del events
-        return without_usage(whole) if self._hides_usage else whole
+        told = without_usage(whole) if self._hides_usage else whole
+        return with_told_errors(told) if self._in_chat else told
 
     def end(self, rest: bytes) -> bytes:
         """See `Passage`. Of a stream that was cut, the begun event is left out."""

@@ -66,29 +66,33 @@ _PLAIN = frozenset({Quirk.MAX_TOKENS, Quirk.NO_DEVELOPER, Quirk.NO_STRICT})
 """What servers that imitate OpenAI's Chat usually lack."""
 _THINKER = _PLAIN | {Quirk.REASONING_CONTENT}
 
+_OPENAI = frozenset({Quirk.CHAT_CACHE_KEY, Quirk.EFFORT, Quirk.PRIORITY_TIER, Quirk.VERBOSITY, Quirk.CUSTOM_TOOLS})
 _ROUTER = frozenset(
-    {Quirk.CHAT_CACHE_MARKS, Quirk.CHAT_CACHE_KEY, Quirk.REASONING_OBJECT, Quirk.NO_STORE, Quirk.PLAIN_TOOLS}
-)
-_GROK = frozenset({Quirk.EFFORT, Quirk.NO_DEVELOPER, Quirk.PLAIN_TOOLS, Quirk.COARSE_EFFORT})
+    {
+        Quirk.CHAT_CACHE_MARKS, Quirk.CHAT_CACHE_KEY, Quirk.REASONING_OBJECT, Quirk.PRIORITY_TIER, Quirk.NO_STORE,
+        Quirk.PLAIN_TOOLS,
+    }
+)  # fmt: skip
+_GROK = frozenset({Quirk.EFFORT, Quirk.PRIORITY_TIER, Quirk.NO_DEVELOPER, Quirk.PLAIN_TOOLS, Quirk.COARSE_EFFORT})
 _LOCAL_QUIRKS = _PLAIN | {Quirk.NO_CACHE_MARKS, Quirk.PLAIN_TOOLS, Quirk.COARSE_EFFORT}
 
 _ROWS = (
     Preset(
         "anthropic", "https://api.anthropic.com", _messages(counts=True), "ANTHROPIC_API_KEY", "anthropic",
-        key_header="x-api-key", key_prefix="", headers=_VERSION, betas=True,
+        frozenset({Quirk.TOOL_REFERENCES}), key_header="x-api-key", key_prefix="", headers=_VERSION, betas=True,
     ),
     Preset(
         "openai", "https://api.openai.com/v1", {**_responses(compacts=True), **_chat()}, "OPENAI_API_KEY", "openai",
-        frozenset({Quirk.CHAT_CACHE_KEY, Quirk.EFFORT}),
+        _OPENAI,
     ),
     # Codex signed in with ChatGPT: its token belongs to this host, and only its own credentials work there.
     Preset(
         "codex", "https://chatgpt.com/backend-api/codex", _responses(compacts=True), "", "codex",
-        frozenset({Quirk.NO_STORE, Quirk.NO_SAMPLING}),
+        frozenset({Quirk.NO_STORE, Quirk.NO_SAMPLING, Quirk.NO_OUTPUT_LIMIT}),
     ),
     Preset(
         "azure", "", {**_responses(), **_chat()}, "AZURE_OPENAI_API_KEY", "azure",
-        frozenset({Quirk.CHAT_CACHE_KEY, Quirk.EFFORT}), key_header="api-key", key_prefix="",
+        _OPENAI, key_header="api-key", key_prefix="",
     ),
     Preset(
         "openrouter", "https://openrouter.ai/api/v1", {**_messages("/messages"), **_responses(), **_chat()},
@@ -109,8 +113,10 @@ _ROWS = (
         "gemini", "https://generativelanguage.googleapis.com/v1beta/openai", _chat(), "GEMINI_API_KEY", "gemini",
         _PLAIN | {Quirk.EFFORT, Quirk.NO_PARALLEL},
     ),
+    # Tells its usage unasked, and refuses to be asked for it.
     Preset(
-        "mistral", "https://api.mistral.ai/v1", _chat(), "MISTRAL_API_KEY", "mistral", _PLAIN | {Quirk.CHAT_CACHE_KEY}
+        "mistral", "https://api.mistral.ai/v1", _chat(), "MISTRAL_API_KEY", "mistral",
+        _PLAIN | {Quirk.CHAT_CACHE_KEY, Quirk.SHORT_CALL_IDS, Quirk.NO_STREAM_USAGE},
     ),
     Preset(
         "moonshot", "https://api.moonshot.ai",
@@ -129,7 +135,11 @@ _ROWS = (
     Preset(
         "groq", "https://api.groq.com/openai/v1", _chat(), "GROQ_API_KEY", "openai-compatible", _PLAIN | {Quirk.EFFORT}
     ),
-    Preset("llamacpp", "http://127.0.0.1:8080", _LOCAL, "", "llamacpp", _LOCAL_QUIRKS),
+    # Its templates show the model its own thoughts again, and its cache holds them.
+    Preset(
+        "llamacpp", "http://127.0.0.1:8080", {**_LOCAL, **_messages(counts=True)}, "", "llamacpp",
+        _LOCAL_QUIRKS | {Quirk.REASONING_CONTENT},
+    ),
     Preset("vllm", "http://127.0.0.1:8000", _LOCAL, "", "vllm", _LOCAL_QUIRKS),
     Preset("sglang", "http://127.0.0.1:30000", _LOCAL, "", "sglang", _LOCAL_QUIRKS),
     Preset("ollama", "http://127.0.0.1:11434", _LOCAL, "", "ollama", _LOCAL_QUIRKS),

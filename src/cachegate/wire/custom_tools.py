@@ -6,9 +6,10 @@ Wrapping is deterministic, so that a call in the history has the same bytes in e
 """
 
 import re
+from dataclasses import replace
 
 from cachegate.wire.body import decode, encode
-from cachegate.wire.hub import Json, Tool, ToolRef
+from cachegate.wire.hub import Json, Tool
 
 ARGUMENT = "input"
 """The one argument of a wrapped tool."""
@@ -30,14 +31,8 @@ def as_function(tool: Tool) -> Tool:
     """Return the tool as a function; one that is a function already as it is."""
     if not tool.ref.custom:
         return tool
-    ref = ToolRef(name=tool.ref.name, namespace=tool.ref.namespace)
-    return Tool(
-        ref=ref,
-        description=_description(tool),
-        schema=SCHEMA,
-        deferred=tool.deferred,
-        marked=tool.marked,
-    )
+    ref = replace(tool.ref, custom=False)
+    return replace(tool, ref=ref, description=_description(tool), schema=SCHEMA, strict=None, grammar=None)
 
 
 def wrap(text: str) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from cachegate.wire import overflows, refusals
+from cachegate.wire.body import decode
 from cachegate.wire.seen import Failed, Refusal, Seen, word
 from cachegate.wire.usage_readings import Fields, fields
 
@@ -25,10 +26,17 @@ class Complaint:
     """The error's fields."""
 
 
+def told(data: bytes) -> object:
+    """Return what the event of a failure holds: JSON as a rule, or else a text."""
+    return decode(data) or data.decode("utf-8", "replace")
+
+
 def complaint(data: object) -> Complaint:
     """Find the error in `data`: a body, an event, or a response that failed."""
     if isinstance(data, list) and len(data) == 1:  # Gemini's OpenAI API sends an array of one error
         return complaint(data[0])
+    if isinstance(data, str):
+        return Complaint((), (), data, {})
     whole = fields(data)
     error = fields(fields(whole.get("response")).get("error")) or fields(whole.get("error")) or whole
     metadata = fields(error.get("metadata"))

@@ -43,6 +43,8 @@ class Text:
     """Citations in the form of the protocol they came from, kept only where source and target are that protocol."""
     marked: bool = False
     """The client asked to cache the prompt up to here. So in the other parts, and in tools."""
+    found: "ToolRef | None" = None
+    """In the result of a search for tools: this text names one that it found. Who knows references gets one instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ class Message:
 
     role: Role
     parts: tuple[Part, ...]
+    phase: str | None = None
+    """OpenAI's label of what the assistant says: on the way, or in the end. It wants it back as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +166,10 @@ class Tool:
     grammar: Json | None = None
     """Format of a custom tool's input, as Codex sends it."""
     deferred: bool = False
-    """Known by name only until the model asks for it."""
+    """Known by name only until a search finds it: no part of what stands in front of the conversation."""
     marked: bool = False
+    namespace_description: str | None = None
+    """What its namespace is for, as all tools of it say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +327,8 @@ class PartStarted:
     call: ToolCall | None = None
     """For TOOL_CALL: id and tool, with empty arguments."""
     item_id: str | None = None
+    phase: str | None = None
+    """As in `Message`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,11 +35,11 @@ PATTERNS = (
     r"prompt is too long",  # Anthropic
     r"input is too long for requested model",  # Bedrock
     r"exceeds the context window",  # OpenAI
-    r"input token count.*exceeds the maximum",  # Gemini
+    r"input token count\s+(?:\(\d+\)\s+)?exceeds the maximum",  # Gemini
     r"maximum prompt length is \d+",  # xAI
     r"reduce the length of the messages",  # Groq, vLLM
-    r"maximum context length is \d+ tokens",  # OpenRouter, vLLM, SGLang, DeepSeek
-    r"exceeds the limit of \d+",  # Copilot
+    r"maximum context length (?:is|of) \d+ tokens",  # OpenRouter, vLLM, SGLang, DeepSeek
+    r"(?:prompt|input|context) token count of \d+ exceeds the limit of \d+",  # Copilot
     r"exceeds the available context size",  # llama.cpp
     r"greater than the context length",  # LM Studio
     r"context window exceeds limit",  # MiniMax
@@ -48,24 +48,53 @@ PATTERNS = (
     r"context[_ ]length[_ ]exceeded",
     r"exceed context limit",  # Anthropic, input and max_tokens together
     r"input_too_large",  # xAI
-    r"exceeds? model maximum",  # Bedrock
-    r"longer than the context length",  # Ollama
+    r"prompt tokens (?:\(\d+\) )?exceeds? model maximum",  # Bedrock
+    r"longer than the (?:model's )?context length",  # Ollama, SGLang, Together
     r"exceeds the context length",  # Ollama
+    r"range of input length should be \[\d+,? ?\d+\]",  # Qwen
 )
 """What error messages say; upper and lower case are the same."""
 
-EXCLUDED_CODES = frozenset({"string_above_max_length", "rate_limit_exceeded", "rate_limit_error", "request_too_large"})
-"""Codes and types that speak of another limit: of one field, of a rate, of bytes."""
+EXCLUDED_CODES = frozenset(
+    {
+        "string_above_max_length",  # one field, not the conversation
+        "array_above_max_length",  # too many tools
+        "integer_above_max_value",  # more output asked for than there can be
+        "rate_limit_exceeded",
+        "rate_limit_error",
+        "insufficient_quota",
+        "request_too_large",  # in bytes
+        "image_too_large",
+        "image_file_too_large",
+    }
+)
+"""Codes and types that speak of another limit: of one field, of a rate, of bytes, of the output."""
 EXCLUDED = (
     r"string_above_max_length",
     r"invalid ['\"`]?(?:user|safety_identifier)\b",
     r"['\"`](?:user|safety_identifier)['\"`][^.]*(?:too long|exceeds|maximum length|characters)",
+    # A rate, also where no code and no status says so, as in the midst of a stream.
+    r"\bper[ _-](?:second|sec|minute|min|hour|day|week|month)\b",
+    r"\b[io]?[tr]p[smhd]\b",
+    # The output alone; together with the input it makes a full context.
+    r"(?<!and )(?<!and .)(?<!\+ )(?<!\+ .)\bmax_(?:completion_|output_|new_)?tokens\b[^.]*(?:exceeds|greater than)",
 )
-"""Messages about one field that is too long, which never is the conversation."""
+"""Messages about another limit: of one field, of a rate, of the output."""
 
-_ANY = re.compile("|".join(PATTERNS), re.IGNORECASE | re.DOTALL)
+_ANY = re.compile("|".join(PATTERNS), re.IGNORECASE)
 _NONE = re.compile("|".join(EXCLUDED), re.IGNORECASE)
 _RATE_LIMITED = 429
+_N, _M = r"(?P<tokens>\d+)", r"(?P<maximum>\d+)"
+_OUTPUTS = tuple(
+    re.compile(pattern, re.IGNORECASE | re.DOTALL)
+    for pattern in (
+        rf"\({_N} > {_M} - \d+\)",  # vLLM
+        rf"maximum context length is {_M} tokens.*?requested {_N} output tokens",  # vLLM, newer
+        rf"maximum context length (?:is|of) {_M} tokens.*?{_N} (?:tokens )?(?:in|for) the completion",  # OpenAI, SGLang
+        rf"exceed context limit: \d+ \+ {_N} > {_M}",  # Anthropic
+    )
+)
+"""Where a message about input and output says how much output was asked for."""
 
 
 def is_overflow(words: Iterable[str], text: str, status: int = 0) -> bool:
@@ -75,7 +104,14 @@ def is_overflow(words: Iterable[str], text: str, status: int = 0) -> bool:
         return True
     if status == _RATE_LIMITED or not EXCLUDED_CODES.isdisjoint(named) or _NONE.search(text):
         return False
-    return _ANY.search(_plain(text)) is not None
+    plain = _plain(text)
+    return _ANY.search(plain) is not None and not _asks_for_too_much(plain)
+
+
+def _asks_for_too_much(plain: str) -> bool:
+    """Whether the output asked for has no room even without a conversation: a shorter one would not help."""
+    found = next((match for pattern in _OUTPUTS if (match := pattern.search(plain))), None)
+    return found is not None and int(found["tokens"]) >= int(found["maximum"])
 
 
 def _plain(text: str) -> str:
@@ -96,14 +132,17 @@ class Size:
     maximum: int
 
 
-_N, _M = r"(?P<tokens>\d+)", r"(?P<maximum>\d+)"
+_MADE_OF = r"(?:requested|resulted in|contains|has|a total of)"
 _SIZES = tuple(
     re.compile(pattern, re.IGNORECASE | re.DOTALL)
     for pattern in (
         rf"prompt is too long: {_N} tokens > {_M}",  # Anthropic
         rf"token count of {_N} exceeds the limit of {_M}",  # Copilot
         rf"maximum prompt length is {_M} but the request contains {_N}",  # xAI
-        rf"maximum context length is {_M} tokens.*?(?:requested|resulted in|contains)(?: about| at least)? {_N}",
+        rf"maximum context length is {_M} tokens.*?for a total of (?:at least )?{_N}",  # vLLM, newer
+        rf"maximum context length (?:is|of) {_M} tokens.*?{_MADE_OF}(?: about| at least)? {_N}",
+        rf"request \({_N} tokens\) exceeds the available context size \({_M} tokens\)",  # llama.cpp
+        rf"input \({_N} tokens\) is longer than the model's context length \({_M} tokens\)",  # SGLang
         rf"input token count \({_N}\) exceeds the maximum number of tokens allowed \({_M}\)",  # Gemini
         rf"prompt contains {_N} tokens.*?too large for model with {_M}",  # Mistral
         rf"exceeded model token limit: {_M} \(requested: {_N}\)",  # Moonshot

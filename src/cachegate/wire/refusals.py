@@ -34,6 +34,7 @@ class Signal:
 SIGNALS = (
     Signal(Place.REASON, "refusal", "Anthropic, Claude CLI"),
     Signal(Place.REASON, "content_filter", "OpenAI, Azure, Gemini's OpenAI API, Copilot"),
+    Signal(Place.REASON, "sensitive", "Z.ai"),
     Signal(Place.REASON, "guardrail_intervened", "Bedrock"),
     Signal(Place.REASON, "content_filtered", "Bedrock"),
     Signal(Place.REASON, "SAFETY", "Gemini"),

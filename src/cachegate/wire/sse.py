@@ -21,6 +21,10 @@ class EventTooLong(Exception):  # noqa: N818 -- it reads as what it is
     """One event grew beyond `EVENT_BYTES_MAX` without an end in sight."""
 
 
+ERROR = b"error"
+"""Name of the event that a failure comes in."""
+
+
 class SseEvent(NamedTuple):
     """One event; of a comment or a block without data, `data` is empty. A tuple, because there are so many."""
 
@@ -85,7 +89,7 @@ def _last_cut(pending: bytes, seen: int) -> int:
 
 
 def _event(block: bytes) -> SseEvent:
-    name, data = b"", []
+    name, data, error = b"", [], b""
     lines = block.split(b"\n") if b"\r" not in block else _LINE_END.split(block)
     for line in lines:
         field, _, value = line.partition(b":")
@@ -93,4 +97,7 @@ def _event(block: bytes) -> SseEvent:
             data.append(value.removeprefix(b" "))
         elif field == b"event":
             name = value.removeprefix(b" ")
-    return SseEvent(name, b"\n".join(data))
+        elif field == ERROR:
+            error = value.removeprefix(b" ")
+    # llama.cpp, until late in 2025, told a failure in a field `error` that the standard does not have.
+    return SseEvent(ERROR, error) if error else SseEvent(name, b"\n".join(data))

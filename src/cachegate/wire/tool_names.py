@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from blake3 import blake3
 
-from cachegate.wire.hub import Request, Tool, ToolCall, ToolRef
+from cachegate.wire.hub import Request, Text, Tool, ToolCall, ToolRef, ToolResult
 
 MESSAGES_CHARS_MAX = 128
 """Anthropic's limit."""
@@ -27,6 +27,12 @@ def wire_name(ref: ToolRef, chars_max: int) -> str:
     """Return the tool's name as one word of at most `chars_max` letters; most names come back as they are."""
     name = _flat(ref)
     return name if name and len(name) <= chars_max and not _FOREIGN.search(name) else _digested(ref, chars_max)
+
+
+def found_tool(ref: ToolRef, *, marked: bool = False) -> Text:
+    """Return what a search says of a tool that it found."""
+    name = f"{ref.namespace}.{ref.name}" if ref.namespace else ref.name
+    return Text(f"Found tool: {name}", marked=marked, found=ref)
 
 
 class ToolNames:
@@ -58,9 +64,21 @@ class ToolNames:
 
 
 def _refs_of(request: Request) -> Iterator[ToolRef]:
-    """Yield declared tools first: they stand in front of the conversation, and say best what kind they are."""
-    yield from (tool.ref for tool in request.tools if isinstance(tool, Tool))
-    yield from (item.tool for item in request.items if isinstance(item, ToolCall))
+    """Yield declared tools first: they stand in front of the conversation, and say best what kind they are.
+
+    One that a search found has its place where it was found: it must not take the name of one that was called before.
+    """
+    declared = [tool for tool in request.tools if isinstance(tool, Tool)]
+    yield from (tool.ref for tool in declared if not tool.deferred)
+    for item in request.items:
+        match item:
+            case ToolCall(tool=ref):
+                yield ref
+            case ToolResult(parts=parts):
+                yield from (part.found for part in parts if isinstance(part, Text) and part.found is not None)
+            case _:
+                pass
+    yield from (tool.ref for tool in declared if tool.deferred)
     if request.chosen_tool is not None:
         yield request.chosen_tool
 

@@ -36,11 +36,11 @@ class Translation:
     def answer(self, body: bytes) -> tuple[bytes, Broken | None]:
         """Translate an unstreamed answer; a failure inside it comes back as such, with nothing written."""
         events = self.upstream.read_body(self.request, self.target, body)
-        broken = next((event for event in events if isinstance(event, Broken)), None)
-        if broken is not None:
-            return b"", broken
+        failed = next((event for event in events if isinstance(event, Broken)), None)
+        if failed is not None:
+            return b"", failed
         if not any(isinstance(event, Ended) for event in events):
-            return b"", _broken(ErrorKind.UPSTREAM, "The provider's answer has no end. Please send the request again.")
+            return b"", broken(ErrorKind.UPSTREAM, "The provider's answer has no end. Please send the request again.")
         return self.client.write_body(self.request, self.target, events), None
 
     def error(self, status: int, body: bytes, request_id: str) -> ErrorAnswer:
@@ -69,7 +69,7 @@ class StreamTranslation:
 
     def fail(self, kind: ErrorKind, message: str) -> bytes:
         """Return what ends the client's stream as failed."""
-        return self._written((_broken(kind, message),))
+        return self._written((broken(kind, message),))
 
     def _written(self, events: tuple[Event, ...]) -> bytes:
         parts: list[bytes] = []
@@ -81,5 +81,6 @@ class StreamTranslation:
         return b"".join(parts)
 
 
-def _broken(kind: ErrorKind, message: str) -> Broken:
+def broken(kind: ErrorKind, message: str) -> Broken:
+    """Return a failure of the gateway's own finding."""
     return Broken(kind, HTTP_STATUS[kind], kind.value, message)

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from cachegate.errors import ErrorKind
 from cachegate.guard.usage import Usage
-from cachegate.wire.chat.answer_reader import BREAKS, STOPS
+from cachegate.wire.chat.answer_reader import STOPS
 from cachegate.wire.chat.codec import CODEC
+from cachegate.wire.chat.errors import BREAKS
 from cachegate.wire.hub import (
     Broken,
     Counted,
@@ -234,6 +235,10 @@ def test_an_end_without_an_answer_is_a_failure() -> None:
             "InternalServerError",
         ),
         (b"event: error\n" + line({"message": "Down."}), 502, "server_error"),
+        (b"event: error\ndata: Down.\n\n", 502, "server_error"),
+        (b'error: {"code":503,"message":"Down.","type":"unavailable_error"}\n\n', 503, "unavailable_error"),
+        (b'error: {"code":500,"message":"Down.","type":"server_error"}\n\n', 500, "server_error"),
+        (b"error: Down.\n\n", 502, "server_error"),
         (
             line({"choices": [{"delta": {}, "finish_reason": "error", "error": {"code": 429, "message": "Down."}}]}),
             429,
@@ -304,6 +309,16 @@ def test_zeros_that_a_proxy_fills_in_are_unknown() -> None:
     there = replace(target(), zero_is_unknown=True)
     told = read(HI, usage(prompt_tokens_details={"cached_tokens": 0}), there=there)
     assert [event for event in told if isinstance(event, Counted)] == [Counted(Usage(90), 7)]
+    whole: dict[str, Any] = {"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}], "usage": USAGE}
+    zero: dict[str, Any] = {
+        **whole,
+        "usage": {**USAGE, "prompt_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0}},
+    }
+    for body, details in ((zero, None), (whole, {"cached_tokens": 64})):
+        events = read_body(body, there=there)
+        assert json.loads(CODEC.write_body(ASKED, there, events))["usage"].get("prompt_tokens_details") == details
+    known = read_body(zero)
+    assert json.loads(CODEC.write_body(ASKED, target(), known))["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
 
 
 @pytest.mark.parametrize("readings", ["nobody", "anthropic"])

@@ -3,7 +3,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cachegate.wire.chat.cache_marks import MARK, MARKS_MAX, place_marks
+from cachegate.wire.chat.cache_marks import MARK, MARKS_MAX, MESSAGE_MARK, place_marks, place_message_marks
 
 
 def text(word: str = "x") -> dict[str, Any]:
@@ -45,6 +45,20 @@ def test_what_the_client_marked_is_marked_as_far_as_there_is_room() -> None:
     wished = [message["content"][0] for message in talk]
     place_marks(talk, wished)
     assert marked(*talk) == [(0, 0), (3, 0), (4, 0), (5, 0)]
+
+
+def test_marks_may_stand_on_the_messages_that_hold_those_parts() -> None:
+    talk = [
+        say("system", text(), text()),
+        say("user", text()),
+        say("assistant"),
+        say("tool", text()),
+        say("assistant", text()),
+        say("user", text(), PICTURE),
+    ]
+    place_message_marks(talk, [talk[1]["content"][0]])
+    assert [number for number, message in enumerate(talk) if MESSAGE_MARK.items() <= message.items()] == [0, 1, 3, 5]
+    assert marked(*talk) == []
 
 
 def test_pictures_and_empty_texts_are_never_marked() -> None:

@@ -10,15 +10,16 @@ from cachegate.errors import HTTP_STATUS, ErrorKind
 from cachegate.wire import overflows, refusals
 from cachegate.wire.chat.errors import (
     KEEPALIVE,
-    KINDS,
     STATUSES,
     read_broken,
     read_error,
     terminal_error,
+    with_told_errors,
     write_broken,
     write_error,
 )
 from cachegate.wire.hub import Broken
+from cachegate.wire.provider_statuses import KINDS
 from cachegate.wire.responses.errors import CODES, STOP_CODE, error_body, stop_body
 from cachegate.wire.sse import SseReader
 from wire.chat.chunks import DONE, ROLE, chunk, sdk_chunks, sdk_final, sdk_whole, usage
@@ -192,7 +193,7 @@ def test_an_error_is_written_with_its_status_and_openais_code(
 
 
 def test_every_status_of_a_word_is_one_we_know_or_a_fault_of_the_provider() -> None:
-    assert set(STATUSES.values()) <= {*KINDS, 500, 502}
+    assert set(STATUSES.values()) <= {400, *KINDS, 500, 502}
 
 
 @given(st.integers(100, 700), st.binary(max_size=60) | st.text().map(lambda text: json.dumps({"error": text}).encode()))
@@ -204,3 +205,32 @@ def test_anything_can_be_read_as_an_error_and_written(status: int, body: bytes) 
 
 def test_the_sdk_raises_an_error_that_hides_in_a_whole_answer() -> None:
     assert sdk_whole(b'{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[]}').choices == []
+
+
+FIELD = b'error: {"code":500,"message":"Out of memory.","type":"server_error"}'
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r"])
+def test_a_failure_in_a_field_that_no_client_reads_is_told_once_more(end: bytes) -> None:
+    begun, failed = chunk(ROLE) + chunk({"content": "Hi"}), FIELD + end
+    told = with_told_errors(begun + failed + DONE)
+    assert told.startswith(begun + failed), "nothing is taken away"
+    assert told.endswith(DONE)
+    added = told.removeprefix(begun + failed).removesuffix(DONE)
+    assert error(added.removeprefix(b"data: "))["message"] == "Out of memory."
+    assert len(sdk_chunks(begun + failed + DONE)) == 2, "as it came, a client takes it for an answer that ended well"
+    with pytest.raises(openai.APIError, match="Out of memory"):
+        sdk_chunks(told)
+
+
+def test_every_such_failure_is_told_and_a_text_is_one_too() -> None:
+    told = with_told_errors(FIELD + b"\n\n" + b"error:slot unavailable\n\n")
+    assert [event.name for event in SseReader().feed(told)[1]] == [b"error", b"", b"error", b""]
+    assert b"slot unavailable" in told.rpartition(b"data: ")[2]
+
+
+@pytest.mark.parametrize(
+    "stream", [b"", WHOLE, chunk({"content": "error: x"}), b"event: error\ndata: {}\n\n", b"data: x\nnoerror: y\n\n"]
+)
+def test_what_is_told_already_stays_as_it_is(stream: bytes) -> None:
+    assert with_told_errors(stream) == stream

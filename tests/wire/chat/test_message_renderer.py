@@ -1,11 +1,12 @@
+import re
 from typing import Any
 
 import pytest
 
 from cachegate.errors import BadInput
+from cachegate.wire.chat.call_ids import CALL_ID_CHARS_MAX
 from cachegate.wire.chat.message_renderer import (
     ATTACHED,
-    CALL_ID_CHARS_MAX,
     ERROR_MARK,
     MISSING_RESULT,
     NO_THOUGHTS,
@@ -182,6 +183,49 @@ def test_a_long_id_is_cut_alike_in_the_call_and_its_result() -> None:
     assert len(set(ids)) == 2
 
 
+SHORT = (Quirk.SHORT_CALL_IDS,)
+
+
+def test_short_ids_are_the_same_in_a_call_and_its_result_and_in_every_continuation() -> None:
+    talk = (call("call_one"), call("abcDEF123"), result("abcDEF123", "2"), result("call_one", "1"), user("go"))
+    again = (call("abcDEF123"), call("call_one"), result("call_one", "3"), result("abcDEF123", "4"))
+    first, two, one, said, second, three, four = render(*talk, *again, quirks=SHORT)
+    ids = [shown["id"] for turn in (first, second) for shown in turn["tool_calls"]]
+    assert [two["tool_call_id"], one["tool_call_id"]] == [ids[1], ids[0]]
+    assert [three["tool_call_id"], four["tool_call_id"]] == [ids[3], ids[2]]
+    assert [message["content"] for message in (two, one, three, four)] == ["2", "1", "3", "4"]
+    assert all(re.fullmatch(r"[a-zA-Z0-9]{9}", wire_id) for wire_id in ids)
+    assert ids[1] == "abcDEF123"
+    assert len(set(ids)) == 4, "one that comes again is another call"
+    assert render(*talk, quirks=SHORT) == [first, two, one, said]
+
+
+def test_two_calls_of_one_turn_with_one_short_id_are_answered_in_their_order() -> None:
+    turn, first, second = render(call("a"), call("a"), result("a", "1"), result("a", "2"), quirks=SHORT)
+    assert [first["tool_call_id"], second["tool_call_id"]] == [shown["id"] for shown in turn["tool_calls"]]
+    assert (first["content"], second["content"]) == ("1", "2")
+
+
+def test_a_short_id_that_never_gets_its_result_is_answered_too() -> None:
+    turn, missing = render(call("call_one"), quirks=SHORT)
+    assert missing == tool(turn["tool_calls"][0]["id"], MISSING_RESULT)
+
+
+def test_what_belongs_to_a_call_with_a_short_id_stays_with_it() -> None:
+    sealed = thought('{"id":"call_b","extra_content":{"google":1}}', text="", redacted=True)
+    first, second = render(call("call_a"), sealed, call("call_b"), quirks=SHORT)[0]["tool_calls"]
+    assert (first.get("extra_content"), second["extra_content"]) == (None, {"google": 1})
+
+
+def test_a_freeform_call_is_one_where_the_server_knows_such_and_else_a_function() -> None:
+    talk = (call("a", PATCH, "*** x"), call("b"), result("a", "done"), result("b", "ra"))
+    native = {"id": "a", "type": "custom", "custom": {"name": "apply_patch", "input": "*** x"}}
+    turn, first, _ = render(*talk, quirks=(Quirk.CUSTOM_TOOLS,))
+    assert turn["tool_calls"] == [native, called("b")]
+    assert first == tool("a", "done")
+    assert render(*talk)[0]["tool_calls"] == [called("a", "apply_patch", '{"input":"*** x"}'), called("b")]
+
+
 def test_a_refusal_has_a_field_and_is_text_for_servers_that_know_strings_only() -> None:
     refusal = Message(Role.ASSISTANT, (Text("No.", refusal=True),))
     assert render(refusal) == [{"role": "assistant", "content": "", "refusal": "No."}]
@@ -285,3 +329,25 @@ def test_with_marks_all_text_stands_in_parts_and_at_most_four_are_marked() -> No
     contents = [message["content"] for message in rendered if message["content"] is not None]
     assert all(isinstance(content, list) for content in contents)
     assert ["cache_control" in content[-1] for content in contents] == [True, *[False] * 4, True, True, True]
+
+
+def test_marks_on_messages_leave_their_texts_as_they_are_without_marks() -> None:
+    marked = Text("m", marked=True)
+    items: tuple[Item, ...] = (
+        *(Message(Role.USER, (marked,)) for _ in range(3)),
+        user(),
+        user("a", IMAGE),
+        user("a", "b"),
+        said("Let me."),
+        call("a"),
+        result("a"),
+        said("Done."),
+        user("x"),
+    )
+    plain = render(*items, instructions=(Text("s"),))
+    rendered = render(*items, instructions=(Text("s"),), quirks=(Quirk.MESSAGE_CACHE_MARKS,))
+    marks = [message.pop("copilot_cache_control", None) for message in rendered]
+    assert rendered == plain
+    ephemeral = {"type": "ephemeral"}
+    assert [number for number, mark in enumerate(marks) if mark == ephemeral] == [0, 3, 6, 10]
+    assert "cache_control" not in str(rendered)

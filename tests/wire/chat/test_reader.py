@@ -150,8 +150,32 @@ def test_an_error_ends_a_stream_and_what_was_measured_stays(name: bytes, data: d
     assert (reader.finished, reader.terminal) == (False, True)
 
 
+@pytest.mark.parametrize(
+    ("field", "code"),
+    [
+        (b'{"code":500,"message":"x","type":"server_error"}', "server_error"),
+        (b'{"error":{"code":503,"message":"x","type":"unavailable_error"}}', "unavailable_error"),
+        (b'{"code":400,"message":"x","type":"exceed_context_size_error"}', "context_length_exceeded"),
+        (b'{"code":400,"message":"the request exceeds the available context size","type":"invalid_request_error"}',
+         "context_length_exceeded"),
+        (b"slot unavailable", "unknown"),
+        (b"the request exceeds the available context size", "context_length_exceeded"),
+        (b"{}", "unknown"),
+    ],
+)  # fmt: skip
+def test_a_failure_in_a_field_of_its_own_is_one(field: bytes, code: str) -> None:
+    stream = b"data: " + encode(chunk(content="a")) + b"\n\nerror: " + field + b"\n\ndata: [DONE]\n\n"
+    frames, reader = SseReader(), ChatReader("llamacpp")
+    whole, events = frames.feed(stream)
+    assert whole == stream
+    assert tuple(item for event in events for item in reader.read(event)) == (Failed(code),)
+    assert (reader.finished, reader.terminal) == (False, True)
+
+
 def test_usage_beside_an_error_is_read() -> None:
-    assert read({"error": ERROR, "choices": [], "usage": USAGE}) == (Usage(9, 4), Failed("server_error"))
+    told = {"error": ERROR, "choices": [], "usage": USAGE}
+    assert read(told) == (Usage(9, 4), Failed("server_error"))
+    assert ChatReader().read(SseEvent(b"error", encode(told))) == (Usage(9, 4), Failed("server_error"))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from cachegate.errors import BadInput
+from cachegate.wire.chat.request_parser import parse_request
 from cachegate.wire.chat.request_renderer import DROPPED, SCHEMA_REQUEST, render_request
 from cachegate.wire.compaction import SUMMARY_REQUEST
 from cachegate.wire.facts import Protocol
@@ -93,6 +94,40 @@ def test_a_choice(choice: Choice | None, chosen: ToolRef | None, shown: Any) -> 
     assert rendered("tool_choice", choice=choice, chosen_tool=chosen) is None, "refused without tools"
 
 
+def test_freeform_tools_are_such_where_the_server_knows_them() -> None:
+    quirks = (Quirk.CUSTOM_TOOLS,)
+    shell, patch, plain, bare = rendered(
+        "tools",
+        *quirks,
+        tools=(
+            SHELL,
+            replace(PATCH, grammar={"type": "grammar", "syntax": "lark", "definition": "start: x"}),
+            replace(PATCH, ref=ToolRef("note", "agents", custom=True), grammar={"type": "text"}),
+            Tool(ToolRef("bare", custom=True)),
+        ),
+    )
+    assert shell["type"] == "function"
+    grammar = {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: x"}}
+    assert patch == {
+        "type": "custom",
+        "custom": {"name": "apply_patch", "description": "Patches.", "format": grammar},
+    }
+    assert plain["custom"] == {"name": "agents__note", "description": "Patches.", "format": {"type": "text"}}
+    assert bare == {"type": "custom", "custom": {"name": "bare"}}
+    for chosen in (PATCH.ref, ToolRef("apply_patch")):
+        one = {"tools": (SHELL, PATCH), "choice": Choice.ONE, "chosen_tool": chosen}
+        assert rendered("tool_choice", *quirks, **one) == {"type": "custom", "custom": {"name": "apply_patch"}}
+    one = {"tools": (SHELL, PATCH), "choice": Choice.ONE, "chosen_tool": SHELL.ref}
+    assert rendered("tool_choice", *quirks, **one) == {"type": "function", "function": {"name": "shell"}}
+
+
+def test_a_freeform_tool_comes_back_from_its_own_form() -> None:
+    grammar = {"type": "grammar", "syntax": "lark", "definition": "start: x"}
+    asked = replace(PLAIN, tools=(SHELL, replace(PATCH, grammar=grammar)), choice=Choice.ONE, chosen_tool=PATCH.ref)
+    again = parse_request(render_request(asked, target(Quirk.CUSTOM_TOOLS)))
+    assert (again.tools, again.choice, again.chosen_tool) == (asked.tools, asked.choice, asked.chosen_tool)
+
+
 def test_parallel_calls() -> None:
     assert rendered("parallel_tool_calls", tools=(SHELL,), parallel_tools=False) is False
     assert rendered("parallel_tool_calls", parallel_tools=False) is None
@@ -144,8 +179,16 @@ def test_structured_output() -> None:
     assert body["messages"][0]["content"] == [{"type": "text", "text": "a"}, {"type": "text", "text": asked}]
 
 
-def test_fast_is_a_service_tier() -> None:
-    assert [rendered("service_tier", fast=fast) for fast in (True, False, None)] == ["priority", None, None]
+def test_fast_is_a_service_tier_where_the_server_has_that_one() -> None:
+    tiers = [rendered("service_tier", Quirk.PRIORITY_TIER, fast=fast) for fast in (True, False, None)]
+    assert tiers == ["priority", None, None]
+    assert "service_tier" not in render(replace(PLAIN, fast=True)), "Groq and others refuse it"
+
+
+def test_verbosity_is_told_to_those_who_know_it() -> None:
+    assert rendered("verbosity", Quirk.VERBOSITY, verbosity="low") == "low"
+    assert rendered("verbosity", Quirk.VERBOSITY) is None
+    assert "verbosity" not in render(replace(PLAIN, verbosity="low"))
 
 
 @pytest.mark.parametrize("purpose", [Purpose.COMPACTION_ITEM, Purpose.COMPACTION_OBJECT])
@@ -157,5 +200,5 @@ def test_a_summary_is_asked_for_behind_the_same_conversation(purpose: Purpose) -
 
 
 def test_what_is_lost_is_listed() -> None:
-    assert {"top_k", "verbosity"} <= set(DROPPED)
+    assert {"top_k", "verbosity", "speed"} <= set(DROPPED)
     assert render(replace(PLAIN, verbosity="low", sampling=Sampling(top_k=4))) == render(PLAIN)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from cachegate.errors import ErrorKind
 from cachegate.guard.usage import Usage
 from cachegate.wire.body import encode
+from cachegate.wire.facts import Protocol
 from cachegate.wire.hub import (
     Broken,
     Counted,
@@ -20,6 +21,7 @@ from cachegate.wire.hub import (
     Request,
     Started,
     Stop,
+    Target,
     Tool,
     ToolCall,
     ToolRef,
@@ -29,13 +31,14 @@ from cachegate.wire.sse import SseEvent
 from wire.transcripts import MESSAGES, byte_by_byte, feed, in_two
 
 PATCH = ToolRef("apply_patch", custom=True)
+ANTHROPIC = Target("claude", "account-one", origin=Protocol.MESSAGES, readings="anthropic")
 ASKED = Request("m", stream=True, tools=(Tool(ToolRef("spawn", "agents")), Tool(PATCH)))
 ID = "msg_01XkPq7d2LwTn5aYc8RzVbEu"
 T, X, R, C = PartKind.TEXT, PartKind.THINKING, PartKind.REFUSAL, PartKind.TOOL_CALL
 
 
 def read(*events: Any, request: Request = ASKED) -> tuple[Event, ...]:
-    reader = AnswerReader(request)
+    reader = AnswerReader(request, ANTHROPIC)
     return tuple(told for event in events for told in reader.read(SseEvent(event["type"].encode(), encode(event))))
 
 
@@ -59,7 +62,7 @@ STOP = {"type": "message_stop"}
 
 
 def of_stream(data: bytes) -> tuple[Event, ...]:
-    reader = AnswerReader(Request("m", stream=True))
+    reader = AnswerReader(Request("m", stream=True), ANTHROPIC)
     return (*(told for event in feed([data]).events for told in reader.read(event)), *reader.end())
 
 
@@ -123,7 +126,7 @@ def test_a_recorded_stream_says(transcript: Any) -> None:
 def test_every_split_says_the_same(transcript: Any) -> None:
     whole = feed([transcript.data]).events
     assert all(feed(pieces).events == whole for pieces in in_two(transcript.data))
-    reader = AnswerReader(Request("m", stream=True))
+    reader = AnswerReader(Request("m", stream=True), ANTHROPIC)
     events = feed(byte_by_byte(transcript.data)).events
     assert [told for event in events for told in reader.read(event)] == GOLDEN[transcript.name]
 
@@ -222,19 +225,19 @@ def test_what_was_left_open_is_ended_and_nothing_follows_an_end() -> None:
 
 
 def test_a_cut_stream_has_no_end() -> None:
-    reader = AnswerReader(ASKED)
+    reader = AnswerReader(ASKED, ANTHROPIC)
     reader.read(SseEvent(b"", encode(begun(0, type="text", text="a"))))
     assert reader.end() == ()
 
 
 @pytest.mark.parametrize("name", [b"message", b"vendor", b"ping"])
 def test_events_of_another_name_say_nothing_whatever_they_hold(name: bytes) -> None:
-    assert AnswerReader(ASKED).read(SseEvent(name, encode(STOP))) == ()
+    assert AnswerReader(ASKED, ANTHROPIC).read(SseEvent(name, encode(STOP))) == ()
 
 
 def test_half_an_emoji_does_not_lose_the_event() -> None:
     data = b'{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"a\\ud83d"}}'
-    assert AnswerReader(ASKED).read(SseEvent(b"content_block_start", data))[1] == Delta(0, "a\ufffd")
+    assert AnswerReader(ASKED, ANTHROPIC).read(SseEvent(b"content_block_start", data))[1] == Delta(0, "a\ufffd")
 
 
 # --- unstreamed ---
@@ -257,7 +260,7 @@ def test_a_whole_answer() -> None:
         {"type": "tool_use", "id": "c3", "name": "n", "input": {}},
         usage=usage,
     ).replace(b"1.5}", b"1.50 }")
-    assert read_body(ASKED, body) == (
+    assert read_body(ASKED, ANTHROPIC, body) == (
         Started(ID, "m"),
         PartStarted(0, X), Delta(0, "Hm."), PartEnded(0, "sig"),
         PartStarted(1, X), PartEnded(1, "blob", redacted=True),
@@ -274,7 +277,7 @@ def test_a_whole_answer() -> None:
     "body", [b"", b"<html>", b"[]", b"{}", b'{"type":"error","error":{"type":"overloaded_error","message":"x"}}']
 )
 def test_a_body_that_is_no_answer_is_broken(body: bytes) -> None:
-    (broken,) = read_body(ASKED, body)
+    (broken,) = read_body(ASKED, ANTHROPIC, body)
     assert isinstance(broken, Broken)
 
 
@@ -300,8 +303,8 @@ EVENTS = st.fixed_dictionaries(
 @settings(deadline=None, max_examples=150)
 @given(st.lists(EVENTS, max_size=6))
 def test_events_of_any_shape_are_read_without_a_crash(events: list[Any]) -> None:
-    reader = AnswerReader(ASKED)
+    reader = AnswerReader(ASKED, ANTHROPIC)
     for event in events:
         reader.read(SseEvent(b"", encode(event)))
-        read_body(ASKED, encode({**event, "type": "message"}))
+        read_body(ASKED, ANTHROPIC, encode({**event, "type": "message"}))
     assert reader.end() == ()

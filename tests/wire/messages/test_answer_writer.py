@@ -245,7 +245,7 @@ def test_an_answer_without_id_and_model_has_some() -> None:
 
 
 def there_and_back(events: tuple[Event, ...]) -> list[Event]:
-    reader = AnswerReader(ASKED)
+    reader = AnswerReader(ASKED, HERE)
     return [event for sse in feed([stream(*events)]).events for event in reader.read(sse)]
 
 
@@ -253,7 +253,7 @@ def there_and_back(events: tuple[Event, ...]) -> list[Event]:
     "transcript", [each for each in MESSAGES if each.name != "messages-tool-use"], ids=lambda each: each.name
 )
 def test_a_recorded_stream_is_written_as_it_was_read(transcript: Any) -> None:
-    reader = AnswerReader(ASKED)
+    reader = AnswerReader(ASKED, HERE)
     events = tuple(event for sse in feed([transcript.data]).events for event in reader.read(sse))
     if transcript.name == "messages-odd":  # counts before the end of a part
         events = (*events[:3], events[4], events[3], events[5])

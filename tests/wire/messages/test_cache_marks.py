@@ -1,13 +1,17 @@
+import itertools
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cachegate.wire.body import encode
 from cachegate.wire.facts import Protocol
 from cachegate.wire.hub import HostedTool, Item, Message, Reasoning, Role, Text, Tool, ToolCall, ToolRef, ToolResult
 from cachegate.wire.messages.cache_marks import LOOK_BACK, MARK, MARKS_MAX
 from cachegate.wire.quirks import Quirk
+from contract.prompt_caches import PromptCache
 from wire.messages.rendered import TOOLS, call, rendered, result, said, user
 
 THOUGHT = Reasoning("Hm.", "sig", Protocol.MESSAGES)
@@ -44,7 +48,7 @@ def test_without_any_wish_the_ends_of_tools_and_instructions_and_the_tail_are_ma
 def test_a_deferred_tool_cannot_be_marked() -> None:
     search = HostedTool("tool_search_tool_regex_20251119", Protocol.MESSAGES, {"type": "t", "name": "search"})
     late = Tool(ToolRef("Late"), deferred=True, marked=True)
-    assert words_marked(user("a"), tools=(search, late)) == ["search", "a"]
+    assert words_marked(user("a"), tools=(search, late), quirks=(Quirk.TOOL_REFERENCES,)) == ["search", "a"]
 
 
 def test_nothing_is_marked_where_the_provider_refuses_marks() -> None:
@@ -87,6 +91,63 @@ def test_a_thought_is_never_marked() -> None:
     body = rendered(*items)
     assert all(block.get("type") != "thinking" for block in blocks_of(body) if "cache_control" in block)
     assert len(marks_in(body)) == MARKS_MAX
+
+
+# --- beside the client's own marks ---
+
+
+def turn_of(blocks: int, *, mark: bool = True) -> list[Item]:
+    """Return an answer of calls and their results, so many blocks; the last is marked, as Claude Code does."""
+    ids = [f"c{blocks}_{number}" for number in range(blocks // 2)]
+    last = ToolResult(ids[-1], (Text("x", marked=mark),))
+    words = [said("b")] * (blocks % 2)
+    return [*words, *map(call, ids), *(result(each, "x") for each in ids[:-1]), last]
+
+
+ASKED = Message(Role.USER, (Text("a", marked=True),))
+OWN_RULES = (Text("Be brief.", marked=True), Text("Be kind.", marked=True))
+
+
+@pytest.mark.parametrize("blocks", [2, 20, 21, 45, 61])
+@pytest.mark.parametrize("rules", [(), OWN_RULES[:1], OWN_RULES], ids=["no mark", "one mark", "two marks"])
+def test_a_request_with_its_own_marks_finds_the_one_before_it(blocks: int, rules: tuple[Text, ...]) -> None:
+    """The referee of the contract serves both; a mark of the client's stays where it is."""
+    cache = PromptCache()
+    before, after = [user("q"), said("r"), ASKED], [user("q"), said("r"), user("a"), *turn_of(blocks)]
+    sent = [encode(rendered(*items, tools=TOOLS, instructions=rules)) for items in (before, after)]
+    own = {number for number, rule in enumerate(rules, len(TOOLS)) if rule.marked}
+    assert own <= set(marks_in(json.loads(sent[1])))
+    assert len(marks_in(json.loads(sent[1]))) <= MARKS_MAX
+    assert cache.serve(sent[0]) == 0
+    assert cache.serve(sent[1]) == len(blocks_of(json.loads(sent[0])))
+
+
+@pytest.mark.parametrize("blocks", [2, 19])
+def test_marks_that_reach_the_request_before_are_not_added_to(blocks: int) -> None:
+    before = [item for number in range(20) for item in (user(str(number)), said("r"))]
+    assert len(marks_in(rendered(*before, user("a"), *turn_of(blocks), instructions=OWN_RULES))) == 3
+
+
+def test_four_marks_of_the_clients_stay_and_no_other_comes() -> None:
+    items = (Message(Role.USER, (Text("0", marked=True), Text("1", marked=True))), *turn_of(61))
+    body = rendered(*items, instructions=OWN_RULES[:1])
+    assert words_marked(*items, instructions=OWN_RULES) == ["Be kind.", "0", "1", "c61_29"]
+    assert len(marks_in(body)) == MARKS_MAX
+
+
+def test_with_room_for_more_the_marks_go_on_as_far_as_they_reach() -> None:
+    """The request before may have been shorter than it seems: the assistant's last turn can be several answers."""
+    marks = marks_in(rendered(*turn_of(60, mark=False), *turn_of(61)))
+    assert marks[-1] - marks[-2] >= LOOK_BACK
+    assert [after - before for before, after in itertools.pairwise(marks[:-1])] == [LOOK_BACK] * (MARKS_MAX - 2)
+
+
+def test_a_client_that_marks_nothing_of_its_conversation_gets_nothing_there() -> None:
+    assert words_marked(user("a"), *turn_of(61, mark=False), instructions=OWN_RULES[:1]) == ["Be brief."]
+
+
+def test_where_marks_are_refused_none_is_added_either() -> None:
+    assert marks_in(rendered(user("a"), *turn_of(61), quirks=(Quirk.NO_CACHE_MARKS,))) == []
 
 
 # --- the tail is found again ---

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from cachegate.errors import BadInput
-from cachegate.wire.hub import Document, Image, Message, Part, Role, Text, ToolResult
+from cachegate.wire.hub import Document, Image, Message, Part, Role, Text, ToolRef, ToolResult
 from cachegate.wire.messages.content_parser import CARRIED_AS_TEXT, DROPPED_BLOCKS, REFUSED
 from wire.messages.parsed import block, items
 
@@ -31,7 +31,7 @@ BLOCKS: list[tuple[dict[str, Any], tuple[Part, ...]]] = [
     ({"type": "document", "source": {"type": "content", "content": "plain"}}, (Text("plain"),)),
     ({"type": "search_result", "title": "T", "source": "S", "content": [{"type": "text", "text": "a"}]},
      (Text("T\nS\n\na"),)),
-    ({"type": "tool_reference", "tool_name": "WebFetch"}, (Text("Found tool: WebFetch"),)),
+    ({"type": "tool_reference", "tool_name": "WebFetch"}, (Text("Found tool: WebFetch", found=ToolRef("WebFetch")),)),
     ({"type": "web_search_tool_result", "tool_use_id": "s1", "content": [{"url": "u", "encrypted_content": "x"}]},
      (Text('{"type":"web_search_tool_result","tool_use_id":"s1","content":[{"url":"u"}]}'),)),
 ]  # fmt: skip

@@ -7,11 +7,25 @@ from hypothesis import strategies as st
 
 from cachegate.wire.compaction import SUMMARY_PREFACE, UNREADABLE
 from cachegate.wire.facts import Protocol
-from cachegate.wire.hub import Compacted, Image, Item, Message, Reasoning, Role, Text, ToolCall, ToolRef, ToolResult
+from cachegate.wire.hub import (
+    Compacted,
+    Image,
+    Item,
+    Message,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    Tool,
+    ToolCall,
+    ToolRef,
+    ToolResult,
+)
 from cachegate.wire.messages.codec import CODEC
 from cachegate.wire.messages.content_parser import FAILED
 from cachegate.wire.messages.conversation_renderer import BEGINNING, INTERRUPTED, LOST, NO_RESULT
 from cachegate.wire.quirks import Quirk
+from cachegate.wire.tool_names import found_tool
 from wire.messages.rendered import HERE, call, rendered, result, said, target, text, turns, user
 
 MISSING = {"type": "tool_result", "content": [text(NO_RESULT)], "is_error": True}
@@ -76,6 +90,60 @@ def test_the_user_speaks_first() -> None:
 def test_pictures_are_the_users() -> None:
     shown = Message(Role.ASSISTANT, (Text("Look:"), Image(url="https://a.test/b.png")))
     assert turns(user("a"), shown)[1] == ("assistant", [text("Look:"), text(LOST)])
+
+
+# --- what a search found ---
+
+SEARCH, LATE = ToolRef("ToolSearch"), ToolRef("create_issue", "mcp__github")
+REFERENCE = {"type": "tool_reference", "tool_name": "mcp__github__create_issue"}
+SEARCHING: dict[str, Any] = {
+    "tools": (Tool(SEARCH), Tool(ToolRef("Read")), Tool(LATE, deferred=True)),
+    "quirks": (Quirk.TOOL_REFERENCES,),
+}
+
+
+def found(call_id: str, *parts: Part) -> ToolResult:
+    return ToolResult(call_id, parts)
+
+
+def test_what_a_search_found_is_a_reference_to_a_tool_behind_the_prompt() -> None:
+    items = (user("a"), call(tool=SEARCH), found("c1", found_tool(LATE)))
+    assert turns(*items, **SEARCHING)[-1][1] == [{"type": "tool_result", "tool_use_id": "c1", "content": [REFERENCE]}]
+    # Who does not know references is told in words, and has the tool in front.
+    told = {"tools": SEARCHING["tools"]}
+    assert turns(*items, **told)[-1][1] == [given_back("c1", "Found tool: mcp__github.create_issue")]
+
+
+def test_a_tool_that_stands_in_front_or_nowhere_is_told_in_words() -> None:
+    """Anthropic refuses references to tools that it does not know."""
+    items = (user("a"), call(tool=SEARCH))
+    for ref in (ToolRef("Read"), ToolRef("gone")):
+        said_ = turns(*items, found("c1", found_tool(ref)), **SEARCHING)[-1][1]
+        assert said_ == [given_back("c1", f"Found tool: {ref.name}")]
+
+
+def test_words_beside_references_follow_the_results() -> None:
+    """A result with references holds nothing else, and nothing may stand between two results."""
+    items = (user("a"), call("c1", tool=SEARCH), call("c2"))
+    results = (found("c1", Text("One:"), found_tool(LATE, marked=True), Text("Bye.")), result("c2", "b"))
+    assert turns(*items, *results, user("c"), **SEARCHING)[-1][1] == [
+        {"type": "tool_result", "tool_use_id": "c1", "content": [REFERENCE]},
+        given_back("c2", "b"),
+        text("One:"),
+        text("Bye."),
+        text("c"),
+    ]
+    marked = rendered(*items, *results, **SEARCHING)["messages"][-1]["content"]
+    assert [block["type"] for block in marked if "cache_control" in block] == ["tool_result"]
+
+
+def test_a_search_that_failed_or_is_not_known_refers_to_nothing() -> None:
+    failed = ToolResult("c1", (found_tool(LATE),), is_error=True)
+    name = "Found tool: mcp__github.create_issue"
+    assert turns(user("a"), call(tool=SEARCH), failed, **SEARCHING)[-1][1] == [
+        {**given_back("c1", name), "is_error": True}
+    ]
+    assert text(name) in turns(user("a"), found("c9", found_tool(LATE)), **SEARCHING)[-1][1]
 
 
 # --- the system's words ---

@@ -32,7 +32,7 @@ def test_an_error_is_read_and_told_as_it_was(kind: str) -> None:
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (400, ErrorKind.INVALID), (401, ErrorKind.UNAUTHORIZED), (402, ErrorKind.INVALID), (403, ErrorKind.FORBIDDEN),
+        (400, ErrorKind.INVALID), (401, ErrorKind.UNAUTHORIZED), (402, ErrorKind.FORBIDDEN), (403, ErrorKind.FORBIDDEN),
         (404, ErrorKind.NOT_FOUND), (413, ErrorKind.TOO_LARGE), (429, ErrorKind.UNAVAILABLE),
         (500, ErrorKind.UPSTREAM), (502, ErrorKind.UPSTREAM), (503, ErrorKind.UNAVAILABLE), (504, ErrorKind.TIMEOUT),
         (529, ErrorKind.UNAVAILABLE),

@@ -166,10 +166,29 @@ def test_calls_need_a_declared_tool_even_where_none_may_be_called() -> None:
     assert "tools" not in rendered(user("a"), choice=Choice.AUTO)
 
 
-def test_a_deferred_tool_waits_where_there_is_a_tool_to_find_it() -> None:
-    search = HostedTool("tool_search_tool_bm25_20251119", Protocol.MESSAGES, {"type": "x", "name": "search"})
-    late = Tool(ToolRef("late"), deferred=True)
-    assert rendered(user("a"), tools=(search, late))["tools"][1]["defer_loading"] is True
+LATE = Tool(ToolRef("late"), deferred=True)
+OWN_SEARCH = HostedTool("tool_search_tool_bm25_20251119", Protocol.MESSAGES, {"type": "x", "name": "search"})
+OPENAIS_SEARCH = HostedTool("tool_search", Protocol.RESPONSES, {"type": "tool_search"})
+
+
+@pytest.mark.parametrize(
+    ("tools", "deferred"),
+    [
+        ((TOOLS[0], LATE), ["late"]),
+        ((OWN_SEARCH, LATE), ["late"]),
+        # Nothing would ever find it, or nothing would be left in front.
+        ((TOOLS[0], OPENAIS_SEARCH, LATE), []),
+        ((OPENAIS_SEARCH, LATE), []),
+        ((LATE,), []),
+        (TOOLS, []),
+    ],
+)
+def test_a_deferred_tool_waits_where_it_can_be_found(tools: Any, deferred: list[str]) -> None:
+    sent = rendered(user("a"), tools=tools, quirks=(Quirk.TOOL_REFERENCES,))["tools"]
+    assert [tool["name"] for tool in sent if tool.get("defer_loading")] == deferred
+    assert all("cache_control" not in tool for tool in sent if tool.get("defer_loading"))
+    others = rendered(user("a"), tools=tools)
+    assert "defer_loading" not in str(others), "servers that imitate Anthropic do not know it"
 
 
 @pytest.mark.parametrize(

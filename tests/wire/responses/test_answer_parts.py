@@ -45,6 +45,14 @@ def test_a_text_is_a_message_with_the_citations_of_this_protocol() -> None:
     }  # fmt: skip
 
 
+def test_the_label_of_a_message_is_told_from_its_beginning() -> None:
+    frames, item = written(PartStarted(0, PartKind.TEXT, phase="commentary"), "Hm.")
+    begun = frames[0][1]["item"]
+    for told in (begun, item):
+        assert isinstance(told, dict)
+        assert told["phase"] == "commentary"
+
+
 def test_a_refusal_is_a_message_of_its_own_kind() -> None:
     frames, item = written(PartStarted(0, PartKind.REFUSAL), "No.")
     assert "refusal.delta" in names(frames)

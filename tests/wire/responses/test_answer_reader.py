@@ -28,6 +28,7 @@ from cachegate.wire.hub import (
 )
 from cachegate.wire.overflows import CODE
 from cachegate.wire.responses.answer_reader import AnswerReader
+from cachegate.wire.responses.tool_parser import CLIENT_SEARCH
 from cachegate.wire.sse import SseEvent, SseReader
 from wire.transcripts import RESPONSES, Transcript, byte_by_byte, in_two
 
@@ -96,7 +97,7 @@ GOLDEN = {
     ),
     "responses-refusal": (
         BEGUN,
-        PartStarted(0, PartKind.REFUSAL, item_id="msg_0d2f7a61b3c94e5f0068f1c2d6b7a4819f"),
+        PartStarted(0, PartKind.REFUSAL, item_id="msg_0d2f7a61b3c94e5f0068f1c2d6b7a4819f", phase="final_answer"),
         Delta(0, "I can't"),
         Delta(0, " help."),
         PartEnded(0),
@@ -292,10 +293,37 @@ def test_a_whole_answer_says_what_its_stream_says() -> None:
         whole = AnswerReader(ASKED, TARGET).read_body(encode(last["response"]))
         streamed = read([transcript.data])
         assert texts(whole) == texts(streamed)
-        kept = (Started, PartStarted, PartEnded, Counted, Ended)
-        assert [event for event in whole if isinstance(event, kept)] == [
-            event for event in streamed if isinstance(event, kept)
-        ]
+        assert _unphased(whole) == _unphased(streamed)
+
+
+def _unphased(events: tuple[Event, ...]) -> list[Event]:
+    """Leave out pieces of text, and labels: a stream that told no beginning of an item told none."""
+    kept = (event for event in events if not isinstance(event, Delta))
+    return [replace(event, phase=None) if isinstance(event, PartStarted) else event for event in kept]
+
+
+def test_a_call_of_the_clients_own_search_comes_whole() -> None:
+    call = {"type": "tool_search_call", "id": "tsc_1", "call_id": "c1", "execution": "client", "arguments": {"q": 1}}
+    read_ = (
+        PartStarted(0, PartKind.TOOL_CALL, ToolCall("c1", CLIENT_SEARCH, ""), "tsc_1"),
+        Delta(0, '{"q":1}'),
+        PartEnded(0),
+    )
+    streamed = heard(added(0, **{**call, "arguments": {}}), done(0, **call))
+    for events in (streamed, body(output=[call])):
+        assert tuple(event for event in events if isinstance(event, PartStarted | Delta | PartEnded)) == read_
+    assert body(output=[call])[-1] == Ended(Stop.TOOL_CALLS)
+    assert not any(isinstance(event, PartStarted) for event in body(output=[{**call, "execution": "server"}]))
+
+
+def test_the_label_of_a_message_is_known_when_it_begins() -> None:
+    begun = {"type": "message", "id": "msg_1", "phase": "commentary"}
+    delta = {"type": "response.output_text.delta", "output_index": 0, "delta": "Hm."}
+    events = heard(added(0, **begun), delta)
+    assert PartStarted(0, PartKind.TEXT, phase="commentary") in events
+    text = {"type": "output_text", "text": "Hm."}
+    (started, *_) = [event for event in body(output=[{**begun, "content": [text]}]) if isinstance(event, PartStarted)]
+    assert started.phase == "commentary"
 
 
 def test_a_whole_answer_that_failed_is_broken() -> None:

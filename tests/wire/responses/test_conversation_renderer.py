@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from cachegate.wire.hub import Item, Message, Request, Role, Target, Text, ToolCall, ToolRef, ToolResult
 from cachegate.wire.responses.conversation_renderer import LOST_CALL, NO_RESULT, render_conversation
 from cachegate.wire.responses.item_renderer import ItemRenderer
+from cachegate.wire.responses.tool_parser import CLIENT_SEARCH
 from cachegate.wire.responses.tool_renderer import ToolRenderer
 
 SHELL, PATCH = ToolRef("shell"), ToolRef("apply_patch", custom=True)
@@ -52,6 +53,13 @@ def test_a_result_without_a_call_is_told_in_words() -> None:
     assert [item["type"] for item in rendered(result("c"), call("c"))] == [
         "message", "function_call", "function_call_output",
     ]  # fmt: skip
+
+
+def test_a_search_of_the_clients_is_answered_by_what_it_found() -> None:
+    asked = call("c", CLIENT_SEARCH)
+    found = {"type": "tool_search_output", "call_id": "c", "execution": "client", "status": "completed", "tools": []}
+    assert rendered(asked, result("c"))[1] == found
+    assert rendered(asked, STOP)[1] == found, "interrupted"
 
 
 def test_a_result_is_of_the_kind_of_its_call() -> None:

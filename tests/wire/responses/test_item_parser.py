@@ -21,7 +21,14 @@ from cachegate.wire.hub import (
     ToolRef,
     ToolResult,
 )
-from cachegate.wire.responses.item_parser import DROPPED_ITEMS, HANDLED_ELSEWHERE, loaded_tools, parse_item, parse_parts
+from cachegate.wire.responses.item_parser import (
+    DROPPED_ITEMS,
+    HANDLED_ELSEWHERE,
+    NOTHING_FOUND,
+    loaded_tools,
+    parse_item,
+    parse_parts,
+)
 from cachegate.wire.responses.tool_parser import CLIENT_SEARCH
 from cachegate.wire.responses.typed_fields import Field
 
@@ -105,6 +112,12 @@ def test_calls_and_results_keep_their_ids_and_bytes(given: Any, items: tuple[Ite
     assert parsed(given) == items
 
 
+def test_the_label_of_what_the_assistant_said_is_kept() -> None:
+    said = {"type": "message", "role": "assistant", "content": "Hm."}
+    assert parsed(said | {"phase": "commentary"}) == (Message(Role.ASSISTANT, (Text("Hm."),), "commentary"),)
+    assert parsed(said | {"phase": None}) == (Message(Role.ASSISTANT, (Text("Hm."),)),)
+
+
 def test_a_search_that_the_client_runs_is_a_call_like_any_other() -> None:
     call = {"type": "tool_search_call", "execution": "client", "call_id": "c1", "arguments": {"query": "agents"}}
     assert parsed(call) == (ToolCall("c1", CLIENT_SEARCH, '{"query":"agents"}'),)
@@ -113,9 +126,11 @@ def test_a_search_that_the_client_runs_is_a_call_like_any_other() -> None:
         {"type": "function", "name": "wait"},
     ]
     output = {"type": "tool_search_output", "execution": "client", "call_id": "c1", "tools": found}
-    assert parsed(output) == (ToolResult("c1", (Text("Tools loaded: agents.spawn, wait"),)),)
+    spawn, wait = ToolRef("spawn", "agents"), ToolRef("wait")
+    said = (Text("Found tool: agents.spawn", found=spawn), Text("Found tool: wait", found=wait))
+    assert parsed(output) == (ToolResult("c1", said),)
     assert loaded_tools(Field("", output)) == (Tool(ToolRef("spawn", "agents")), Tool(ToolRef("wait")))
-    assert parsed({**output, "tools": []}) == (ToolResult("c1", (Text("Tools loaded: none"),)),)
+    assert parsed({**output, "tools": []}) == (ToolResult("c1", (Text(NOTHING_FOUND),)),)
 
 
 @pytest.mark.parametrize("more", [{"execution": "server", "call_id": "c1"}, {"call_id": None}])

@@ -54,6 +54,13 @@ def test_where_no_developer_is_known_the_system_speaks() -> None:
     assert rendered(Message(Role.DEVELOPER, (Text("a"),)), Quirk.NO_DEVELOPER)[0]["role"] == "system"
 
 
+def test_openai_gets_its_label_of_a_message_back() -> None:
+    said = Message(Role.ASSISTANT, (Text("Hm."),), phase="commentary")
+    assert rendered(said)[0]["phase"] == "commentary"
+    assert "phase" not in rendered(said, Quirk.PLAIN_TOOLS)[0]
+    assert "phase" not in rendered(Message(Role.USER, (Text("Hm."),), phase="commentary"))[0]
+
+
 def test_what_the_assistant_said_is_output() -> None:
     said = Message(
         Role.ASSISTANT, (Text("a", annotations=(CITED, {"type": "char_location"})), Text("No.", refusal=True))

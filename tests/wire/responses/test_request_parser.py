@@ -66,7 +66,18 @@ def test_tools_that_a_search_loads_join_the_others_once() -> None:
     found = {"type": "tool_search_output", "call_id": "c", "tools": [{"type": "function", "name": "wait"}, SHELL]}
     call = {"type": "tool_search_call", "call_id": "c", "arguments": {}}
     request = parsed(tools=[SHELL], input=[call, found, call | {"call_id": "d"}, found | {"call_id": "d"}])
-    assert [tool.ref.name for tool in request.tools if isinstance(tool, Tool)] == ["shell", "wait"]
+    tools = [tool for tool in request.tools if isinstance(tool, Tool)]
+    assert [(tool.ref.name, tool.deferred) for tool in tools] == [("shell", False), ("wait", True)]
+
+
+def test_tools_that_were_found_without_a_call_stand_in_front() -> None:
+    """Nobody can be told of them at their place: the history was cut there."""
+    found = {"type": "tool_search_output", "call_id": "c", "tools": [{"type": "function", "name": "wait"}]}
+    call = {"type": "tool_search_call", "call_id": "c", "arguments": {}}
+    for items in ([found], [found, call]):
+        (tool,) = parsed(input=items).tools
+        assert isinstance(tool, Tool)
+        assert not tool.deferred
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,8 @@ def test_a_custom_tool_keeps_its_grammar() -> None:
 def test_the_tools_of_a_namespace_are_tools_with_a_namespace() -> None:
     inner = [{"type": "function", "name": "spawn"}, {"type": "custom", "name": "note"}]
     assert tools({"type": "namespace", "name": "agents", "description": "Agents.", "tools": inner}) == [
-        Tool(SPAWN),
-        Tool(ToolRef("note", "agents", custom=True)),
+        Tool(SPAWN, namespace_description="Agents."),
+        Tool(ToolRef("note", "agents", custom=True), namespace_description="Agents."),
     ]
 
 

@@ -3,10 +3,11 @@ from typing import Any
 import pytest
 
 from cachegate.wire.facts import Protocol
-from cachegate.wire.hub import Choice, HostedTool, Request, Target, Tool, ToolCall, ToolRef
+from cachegate.wire.hub import Choice, HostedTool, Item, Request, Target, Tool, ToolCall, ToolRef, ToolResult
 from cachegate.wire.quirks import Quirk
 from cachegate.wire.responses.tool_parser import CLIENT_SEARCH
 from cachegate.wire.responses.tool_renderer import ToolRenderer
+from cachegate.wire.tool_names import found_tool
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
 GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": "start: WORD"}
@@ -45,6 +46,19 @@ def test_openai_gets_custom_tools_and_namespaces_as_codex_sends_them() -> None:
     ]
 
 
+def test_a_namespace_stands_where_it_began_and_once() -> None:
+    """Codex finds tools of a namespace that it declared before; OpenAI refuses a second one of the name."""
+    found = Tool(ToolRef("wait", "agents"), namespace_description="Later.")
+    space, shell = renderer(Tool(SPAWN, namespace_description="Agents."), Tool(SHELL), found).tools()
+    assert space == {
+        "type": "namespace",
+        "name": "agents",
+        "description": "Agents.",
+        "tools": [function("spawn", strict=False), function("wait", strict=False)],
+    }
+    assert shell["name"] == "shell"
+
+
 def test_others_get_functions_only() -> None:
     plain = renderer(Tool(SPAWN), Tool(PATCH, "Edits.", grammar=GRAMMAR), quirks=(Quirk.PLAIN_TOOLS,))
     spawn, patch = plain.tools()
@@ -78,13 +92,46 @@ def test_deferred_tools_wait_only_where_they_can_be_searched() -> None:
     assert renderer(later, search).tools() == [function("shell", strict=False, defer_loading=True), search.definition]
 
 
-def test_the_clients_own_search_is_a_function() -> None:
-    ours = renderer(Tool(CLIENT_SEARCH, "Finds.", SCHEMA))
+def test_the_clients_own_search_is_openais_and_a_function_elsewhere() -> None:
+    search, called = Tool(CLIENT_SEARCH, "Finds.", SCHEMA), ToolCall("c", CLIENT_SEARCH, '{"query":"a"}')
+    ours, plain = renderer(search), renderer(search, quirks=(Quirk.PLAIN_TOOLS,))
     assert ours.tools() == [
+        {"type": "tool_search", "execution": "client", "description": "Finds.", "parameters": SCHEMA}
+    ]
+    item = {"type": "tool_search_call", "call_id": "c", "execution": "client", "status": "completed"}
+    assert ours.call(called) == {**item, "arguments": {"query": "a"}}
+    assert ours.call(ToolCall("c", CLIENT_SEARCH, "odd")) == {**item, "arguments": "odd"}
+    assert plain.tools() == [
         {"type": "function", "name": "tool_search", "description": "Finds.", "parameters": SCHEMA, "strict": False}
     ]
-    assert ours.call(ToolCall("c", CLIENT_SEARCH, "{}"))["name"] == "tool_search"
-    assert ours.names.ref("tool_search") == CLIENT_SEARCH
+    assert plain.call(called)["name"] == "tool_search"
+    assert plain.names.ref("tool_search") == CLIENT_SEARCH
+
+
+FOUND = Tool(SPAWN, deferred=True, namespace_description="Agents.")
+SEARCHED = (ToolCall("c", CLIENT_SEARCH, "{}"), ToolResult("c", (found_tool(SPAWN), found_tool(ToolRef("gone")))))
+
+
+def test_what_the_clients_own_search_found_stands_in_its_result() -> None:
+    request = Request("m", stream=True, items=SEARCHED, tools=(Tool(CLIENT_SEARCH), FOUND))
+    ours = ToolRenderer(request, Target("m", "openai"))
+    assert [tool["type"] for tool in ours.tools()] == ["tool_search"]
+    spawn = function("spawn", strict=False, defer_loading=True)
+    space = {"type": "namespace", "name": "agents", "description": "Agents.", "tools": [spawn]}
+    assert ours.searches(SEARCHED[0])
+    assert ours.found(SEARCHED[1]) == {
+        "type": "tool_search_output", "call_id": "c", "execution": "client", "status": "completed", "tools": [space],
+    }  # fmt: skip
+    others = ToolRenderer(request, Target("m", "xai", quirks=frozenset({Quirk.PLAIN_TOOLS})))
+    assert [tool["name"] for tool in others.tools()] == ["tool_search", "agents__spawn"]
+    assert not others.searches(SEARCHED[0])
+
+
+@pytest.mark.parametrize("items", [(), SEARCHED[1:], (ToolCall("c", SHELL, "{}"), SEARCHED[1])])
+def test_a_tool_that_no_search_of_openais_found_stands_in_front(items: tuple[Item, ...]) -> None:
+    """Claude Code's search is a function to OpenAI, whatever it finds."""
+    request = Request("m", stream=True, items=items, tools=(Tool(SHELL), FOUND))
+    assert [tool["name"] for tool in ToolRenderer(request, Target("m", "openai")).tools()] == ["shell", "agents"]
 
 
 @pytest.mark.parametrize(

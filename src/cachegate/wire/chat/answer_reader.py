@@ -13,7 +13,8 @@ from cachegate.errors import ErrorKind
 from cachegate.wire.body import decode, encode
 from cachegate.wire.chat import thoughts
 from cachegate.wire.chat.call_reader import CallReader
-from cachegate.wire.chat.errors import read_broken
+from cachegate.wire.chat.errors import BREAKS, read_broken
+from cachegate.wire.failures import told
 from cachegate.wire.hub import (
     Broken,
     Counted,
@@ -29,7 +30,7 @@ from cachegate.wire.hub import (
     Stop,
     Target,
 )
-from cachegate.wire.sse import SseEvent
+from cachegate.wire.sse import ERROR, SseEvent
 from cachegate.wire.tool_names import OPENAI_CHARS_MAX, ToolNames
 from cachegate.wire.usage_readings import READINGS, Fields, Format, Measurement, count, fields, items, reading_of
 
@@ -53,15 +54,6 @@ STOPS = {
     "model_context_window_exceeded": Stop.CONTEXT_FULL,
 }
 """Reasons to finish; any other word is taken for a usual end."""
-BREAKS = frozenset(
-    {
-        "error",  # OpenRouter, Mistral
-        "insufficient_system_resource",  # DeepSeek
-        "network_error",  # Z.ai
-        "abort",  # vLLM, SGLang
-    }
-)
-"""Reasons that are none: the answer was cut off at the provider."""
 _USUAL = "openai-compatible"
 _DONE = b"[DONE]"
 _DIGEST_CHARS = 24
@@ -104,8 +96,10 @@ class ChatStreamReader:
             return ()
         if event.data.strip() == _DONE:
             return tuple(self._done())
+        if event.name == ERROR:
+            return tuple(self._broken(told(event.data)))
         data = decode(event.data)
-        if event.name == b"error" or _is_error(data):
+        if _is_error(data):
             return tuple(self._broken(data))
         return tuple(self._chunk(data)) if isinstance(data, dict) else ()
 

@@ -1,10 +1,14 @@
-"""Where a Chat request is marked for caching, for providers that cache on request: OpenRouter and Qwen for Claude."""
+"""Where a Chat request is marked for caching, for providers that cache on request.
+
+OpenRouter and Qwen take marks on parts, GitHub Copilot on whole messages.
+"""
 
 from collections.abc import Iterator, Sequence
 
 from cachegate.wire.usage_readings import fields, items
 
 MARK: dict[str, object] = {"cache_control": {"type": "ephemeral"}}
+MESSAGE_MARK: dict[str, object] = {"copilot_cache_control": {"type": "ephemeral"}}
 MARKS_MAX = 4
 """Anthropic's limit."""
 
@@ -15,7 +19,21 @@ Part = dict[str, object]
 
 
 def place_marks(messages: Sequence[dict[str, object]], wished: Sequence[Part]) -> None:
-    """Mark the parts up to which the prompt is cached: `wished` are those that the client marked.
+    """Mark the parts up to which the prompt is cached: `wished` are those that the client marked."""
+    for part in _chosen(messages, wished):
+        part.update(MARK)
+
+
+def place_message_marks(messages: Sequence[dict[str, object]], wished: Sequence[Part]) -> None:
+    """Mark the messages that hold these parts."""
+    chosen = _chosen(messages, wished)
+    for message in messages:
+        if any(part is other for part in _texts(message) for other in chosen):
+            message.update(MESSAGE_MARK)
+
+
+def _chosen(messages: Sequence[dict[str, object]], wished: Sequence[Part]) -> list[Part]:
+    """Return the parts to mark.
 
     The end of the prompt comes first: it is what the next request reads. Then the end of the instructions, which other
     conversations share, and the end of the request before this one: so its cache is found however much has come since.
@@ -25,8 +43,7 @@ def place_marks(messages: Sequence[dict[str, object]], wished: Sequence[Part]) -
     for part in spots:
         if len(chosen) < MARKS_MAX and _markable(part) and not any(part is other for other in chosen):
             chosen.append(part)
-    for part in chosen:
-        part.update(MARK)
+    return chosen
 
 
 def _instructions(messages: Sequence[dict[str, object]]) -> list[Part]:

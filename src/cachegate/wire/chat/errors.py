@@ -1,11 +1,14 @@
 """Errors in the Chat Completions protocol's own shape (R23): bodies, what ends a stream, keep-alive."""
 
+import re
+
 from cachegate.errors import ErrorKind
 from cachegate.wire import overflows, refusals
 from cachegate.wire.body import decode
 from cachegate.wire.codec import ErrorAnswer
-from cachegate.wire.failures import complaint
+from cachegate.wire.failures import complaint, told
 from cachegate.wire.hub import Broken
+from cachegate.wire.provider_statuses import kind_of
 from cachegate.wire.responses.errors import CODES, error_body, openai_body
 from cachegate.wire.seen import word
 
@@ -20,23 +23,6 @@ OVERLOADED = 529
 _STATUS = {OVERLOADED: 503}
 _OVERFLOW_STATUS, _RATE_LIMITED = 400, 429
 _FIRST_ERROR_STATUS, _FIRST_SERVER_STATUS, _LAST_STATUS = 400, 500, 599
-
-KINDS = {
-    400: ErrorKind.INVALID,
-    401: ErrorKind.UNAUTHORIZED,
-    402: ErrorKind.FORBIDDEN,
-    403: ErrorKind.FORBIDDEN,
-    404: ErrorKind.NOT_FOUND,
-    405: ErrorKind.METHOD,
-    408: ErrorKind.TIMEOUT,
-    413: ErrorKind.TOO_LARGE,
-    415: ErrorKind.ENCODING,
-    429: ErrorKind.UNAVAILABLE,
-    503: ErrorKind.UNAVAILABLE,
-    504: ErrorKind.TIMEOUT,
-    529: ErrorKind.UNAVAILABLE,
-}
-"""What a provider's status says; any other one is the request's fault below 500 and the provider's from there on."""
 
 STATUSES = {
     "authentication_error": 401,
@@ -60,6 +46,16 @@ STATUSES = {
 """Status of an error that came in the midst of a stream, by the first code or type that stands here."""
 _BROKEN_STATUS = 502
 
+BREAKS = frozenset(
+    {
+        "error",  # OpenRouter, Mistral
+        "insufficient_system_resource",  # DeepSeek
+        "network_error",  # Z.ai
+        "abort",  # vLLM, SGLang
+    }
+)
+"""Reasons that are none: the answer was cut off at the provider."""
+
 WORDS = {
     401: ("authentication_error", "invalid_api_key"),
     429: ("rate_limit_error", "rate_limit_exceeded"),
@@ -67,6 +63,9 @@ WORDS = {
     529: ("server_error", "server_is_overloaded"),
 }
 """Type, and code where the provider gave none, of a status with which a client deals in a way of its own."""
+
+_ERROR_FIELD = re.compile(rb"(?<![^\r\n])error: ?(?P<said>[^\r\n]+)(?:\r\n\r\n|\n\n|\r\r)")
+"""A whole event of a field `error` alone."""
 
 _FOREIGN_CODES = {"overloaded_error": "server_is_overloaded", "rate_limit_error": "rate_limit_exceeded"}
 """OpenAI's code for what Anthropic calls by a type."""
@@ -94,6 +93,17 @@ def write_broken(broken: Broken) -> bytes:
     return data_line(_broken_body(broken))
 
 
+def with_told_errors(whole: bytes) -> bytes:
+    """Return whole events with each failure in a field `error` told once more, as an event that clients read.
+
+    The standard has no such field, and llama.cpp, which sends it, says `[DONE]` behind it: a client that goes by the
+    standard sees an answer that ended well.
+    """
+    if b"error:" not in whole:
+        return whole
+    return _ERROR_FIELD.sub(lambda found: found[0] + write_broken(read_broken(told(found["said"]))), whole)
+
+
 def read_error(status: int, body: bytes) -> Broken:
     """Read an error answer of a Chat upstream, whatever shape it took."""
     value = decode(body)
@@ -103,7 +113,7 @@ def read_error(status: int, body: bytes) -> Broken:
 
 def read_broken(data: object) -> Broken:
     """Read an error that came in a stream or in an answer with a good status."""
-    return _broken(data, 0, data if isinstance(data, str) else "")
+    return _broken(data, 0, "")
 
 
 _TEXT_BYTES_MAX = 512
@@ -119,7 +129,7 @@ def _broken(data: object, answered: int, plain: str) -> Broken:
     status = answered or _told_status(said.details.get("code"), names)
     if refusals.is_refusing_error(names, message):
         status = answered or _OVERFLOW_STATUS
-    kind = _kind(status)
+    kind = kind_of(status)
     error_type, usual = WORDS.get(status, CODES[kind])
     named = next((name for name in said.names if name not in _UNNAMED), usual or error_type)
     return Broken(kind, status, word(named), message)
@@ -130,11 +140,6 @@ def _told_status(code: object, names: tuple[str, ...]) -> int:
     if isinstance(code, int) and not isinstance(code, bool) and _FIRST_ERROR_STATUS <= code <= _LAST_STATUS:
         return code
     return next((STATUSES[name] for name in names if name in STATUSES), _BROKEN_STATUS)
-
-
-def _kind(status: int) -> ErrorKind:
-    other = ErrorKind.INVALID if _FIRST_ERROR_STATUS <= status < _FIRST_SERVER_STATUS else ErrorKind.UPSTREAM
-    return KINDS.get(status, other)
 
 
 def _broken_body(broken: Broken) -> bytes:

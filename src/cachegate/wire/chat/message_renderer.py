@@ -9,11 +9,10 @@ import re
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from blake3 import blake3
-
 from cachegate.errors import BadInput
 from cachegate.wire.chat import thoughts
-from cachegate.wire.chat.cache_marks import place_marks
+from cachegate.wire.chat.cache_marks import place_marks, place_message_marks
+from cachegate.wire.chat.call_ids import CallIds, cut
 from cachegate.wire.compaction import summary_message
 from cachegate.wire.custom_tools import wrap
 from cachegate.wire.facts import Protocol
@@ -33,7 +32,7 @@ from cachegate.wire.hub import (
 )
 from cachegate.wire.quirks import Quirk
 from cachegate.wire.tool_names import ToolNames
-from cachegate.wire.usage_readings import items
+from cachegate.wire.usage_readings import fields, items
 
 ERROR_MARK = "[The tool failed.]\n"
 """In front of a result that is an error: the protocol has no field for it."""
@@ -48,11 +47,9 @@ STRAY_RESULT = "Result of tool call {}, which stands nowhere before it:\n"
 SYSTEM_IN_TURN = "<system>\n{}\n</system>"
 """A system message in the midst of a conversation, for providers that take one in front only."""
 
-CALL_ID_CHARS_MAX = 40
-"""OpenAI's limit in Chat."""
-_ID_DIGEST_CHARS = 16
 _ROLES = {Role.USER: "user", Role.SYSTEM: "system", Role.DEVELOPER: "developer"}
 _INSTRUCTING = frozenset({Role.SYSTEM, Role.DEVELOPER})
+_MARKING = frozenset({Quirk.CHAT_CACHE_MARKS, Quirk.MESSAGE_CACHE_MARKS})
 _FILE_NAMES = {"application/pdf": "document.pdf"}
 _NO_NAME = "document"
 _ATTRIBUTE = re.compile(r'["<>\n\r]')
@@ -69,24 +66,27 @@ class _Turn:
     """Plain text by the name of its field."""
     details: list[object] = field(default_factory=list)
     extras: dict[str, object] = field(default_factory=dict)
+    """By the client's id of the call."""
     texts: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     calls: list[_Message] = field(default_factory=list)
-    call_ids: list[str] = field(default_factory=list)
+    call_ids: list[tuple[str, str]] = field(default_factory=list)
+    """The client's id of each call, and the one here."""
 
 
 class Conversation:
     """Messages in the making."""
 
-    __slots__ = ("_held", "_marked", "_messages", "_names", "_target", "_turn", "_waiting")
+    __slots__ = ("_held", "_ids", "_marked", "_messages", "_names", "_target", "_turn", "_waiting")
 
     def __init__(self, names: ToolNames, target: Target) -> None:
         self._names = names
         self._target = target
         self._messages: list[_Message] = []
         self._turn: _Turn | None = None
-        self._waiting: list[str] = []
-        """Calls without a result so far."""
+        self._ids = CallIds(short=Quirk.SHORT_CALL_IDS in target.quirks)
+        self._waiting: list[tuple[str, str]] = []
+        """Calls without a result so far: the client's id, and the one here."""
         self._held: list[_Message] = []
         """What was said while calls were waiting."""
         self._marked: list[dict[str, object]] = []
@@ -121,6 +121,10 @@ class Conversation:
         self._settle()
         if Quirk.CHAT_CACHE_MARKS in self._target.quirks:
             place_marks(self._messages, self._marked)
+        elif Quirk.MESSAGE_CACHE_MARKS in self._target.quirks:
+            place_message_marks(self._messages, self._marked)
+            for message in self._messages:
+                message["content"] = _as_string(message["content"])
         return self._messages
 
     def _open(self) -> _Turn:
@@ -141,7 +145,7 @@ class Conversation:
     def _settle(self) -> None:
         """Let go of what waits: a new turn has begun, so that the results will not come any more."""
         missing = (Text(MISSING_RESULT),)
-        self._messages += [_tool(call_id, self._content(missing)) for call_id in self._waiting]
+        self._messages += [_tool(wire_id, self._content(missing)) for _, wire_id in self._waiting]
         self._messages += self._held
         self._waiting, self._held = [], []
 
@@ -167,7 +171,7 @@ class Conversation:
             calls = zip(turn.call_ids, turn.calls, strict=True)
             extras = turn.extras
             message["tool_calls"] = [
-                {**call, thoughts.EXTRA: extras[call_id]} if call_id in extras else call for call_id, call in calls
+                {**call, thoughts.EXTRA: extras[call_id]} if call_id in extras else call for (call_id, _), call in calls
             ]
         return message
 
@@ -186,7 +190,7 @@ class Conversation:
     def _think(self, item: Reasoning) -> None:
         turn, returned = self._open(), thoughts.read_opaque(item.opaque)
         if returned.call_id:
-            turn.extras[_call_id(returned.call_id)] = returned.extra
+            turn.extras[returned.call_id] = returned.extra
             return
         turn.details[:] = thoughts.joined(turn.details, list(returned.details))
         name = returned.plain or thoughts.PLAIN[0]
@@ -195,26 +199,31 @@ class Conversation:
 
     def _call(self, item: ToolCall) -> None:
         turn = self._open()
-        arguments = wrap(item.arguments) if item.tool.custom else item.arguments or "{}"
-        call_id = _call_id(item.call_id)
-        function = {"name": self._names.wire(item.tool), "arguments": arguments}
-        turn.calls.append({"id": call_id, "type": "function", "function": function})
-        turn.call_ids.append(call_id)
+        wire_id, name = self._ids.new(item.call_id), self._names.wire(item.tool)
+        if item.tool.custom and Quirk.CUSTOM_TOOLS in self._target.quirks:
+            called: _Message = {"type": "custom", "custom": {"name": name, "input": item.arguments}}
+        else:
+            arguments = wrap(item.arguments) if item.tool.custom else item.arguments or "{}"
+            called = {"type": "function", "function": {"name": name, "arguments": arguments}}
+        turn.calls.append({"id": wire_id, **called})
+        turn.call_ids.append((item.call_id, wire_id))
 
     def _result(self, item: ToolResult) -> None:
         self._close()
-        call_id = _call_id(item.call_id)
+        waiting = next((pair for pair in self._waiting if pair[0] == item.call_id), None)
         texts = tuple(part for part in item.parts if isinstance(part, Text))
         files = tuple(part for part in item.parts if not isinstance(part, Text))
-        if call_id not in self._waiting:
-            self._put(_user(self._content((Text(STRAY_RESULT.format(call_id) + _told(item, texts)), *files))))
+        if waiting is None:
+            stray = STRAY_RESULT.format(cut(item.call_id)) + _told(item, texts)
+            self._put(_user(self._content((Text(stray), *files))))
             return
-        self._waiting.remove(call_id)
+        self._waiting.remove(waiting)
+        _, wire_id = waiting
         said = _told(item, texts) or (ATTACHED if files else "")
         content = self._content((Text(said, marked=any(part.marked for part in item.parts)),))
-        self._messages.append(_tool(call_id, content))
+        self._messages.append(_tool(wire_id, content))
         if files:
-            self._held.append(_user(self._content((Text(ATTACHMENT.format(call_id)), *files))))
+            self._held.append(_user(self._content((Text(ATTACHMENT.format(wire_id)), *files))))
         if not self._waiting:
             self._settle()
 
@@ -255,7 +264,7 @@ class Conversation:
     def _content(self, parts: tuple[Part, ...]) -> _Content:
         """Return one text as a string, as every client sends it; as a part where a mark may need it to stand on."""
         quirks = self._target.quirks
-        only_text = all(isinstance(part, Text) for part in parts) and Quirk.CHAT_CACHE_MARKS not in quirks
+        only_text = all(isinstance(part, Text) for part in parts) and _MARKING.isdisjoint(quirks)
         if only_text and (len(parts) <= 1 or Quirk.STRING_CONTENT in quirks):
             return _joined(parts)
         rendered = [_part(part) for part in parts]
@@ -265,6 +274,14 @@ class Conversation:
 
 def _as_parts(content: object) -> list[object]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else items(content)
+
+
+def _as_string(content: object) -> object:
+    """Return one text as a string again, once the marks do not stand on parts."""
+    parts = [fields(part) for part in items(content)]
+    if not isinstance(content, list) or len(parts) > 1 or any(part.get("type") != "text" for part in parts):
+        return content
+    return parts[0]["text"] if parts else ""
 
 
 def _user(content: _Content) -> _Message:
@@ -307,11 +324,3 @@ def _document(document: Document) -> dict[str, object]:
     name = document.name or _FILE_NAMES.get(media_type, _NO_NAME)
     data = f"data:{media_type};base64,{document.data}"
     return {"type": "file", "file": {"filename": name, "file_data": data}}
-
-
-def _call_id(call_id: str) -> str:
-    """Return the id of a call as this protocol takes it: that of a call and of its result come out the same."""
-    if len(call_id) <= CALL_ID_CHARS_MAX:
-        return call_id
-    digest = blake3(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_DIGEST_CHARS]
-    return f"{call_id[: CALL_ID_CHARS_MAX - _ID_DIGEST_CHARS - 1]}_{digest}"

@@ -2,11 +2,11 @@
 
 from cachegate.errors import ErrorKind
 from cachegate.wire.body import decode
-from cachegate.wire.chat.errors import KEEPALIVE, terminal_error
-from cachegate.wire.failures import ended, failure
+from cachegate.wire.chat.errors import BREAKS, KEEPALIVE, terminal_error
+from cachegate.wire.failures import ended, failure, told
 from cachegate.wire.refusals import carries_refusal
-from cachegate.wire.seen import Failed, Finished, Refusal, Seen
-from cachegate.wire.sse import SseEvent
+from cachegate.wire.seen import Failed, Finished, Refusal, Seen, word
+from cachegate.wire.sse import ERROR, SseEvent
 from cachegate.wire.usage_readings import Fields, Format, Measurement, fields, items, reading_of
 
 _DONE = b"[DONE]"
@@ -33,10 +33,10 @@ class ChatReader:
         if event.data.strip() == _DONE:
             self.terminal = True
             return ()
-        data = fields(decode(event.data))
-        if not data:
-            return ()
-        return self._read(data, failed=_is_error(data) or event.name == b"error")
+        if event.name == ERROR:
+            return self._read(told(event.data), failed=True)
+        data = decode(event.data)
+        return self._read(data, failed=_is_error(data)) if isinstance(data, dict) else ()
 
     def read_body(self, status: int, body: bytes) -> tuple[Seen, ...]:
         """Return what a whole, unstreamed answer says."""
@@ -48,18 +48,19 @@ class ChatReader:
         seen = self._read(value, failed=_is_error(value))
         if self.terminal:
             return seen
-        told = self.finished
+        known = self.finished
         self.finished = self.terminal = True
-        return seen if told else (*seen, Finished())
+        return seen if known else (*seen, Finished())
 
     def terminal_error(self, kind: ErrorKind, message: str) -> bytes:
         """Return the event that ends this stream as failed."""
         self.terminal = True
         return terminal_error(kind, message)
 
-    def _read(self, data: Fields, *, failed: bool) -> tuple[Seen, ...]:
-        choices = [fields(choice) for choice in items(data.get("choices"))]
-        seen = self._measured(data, choices)
+    def _read(self, data: object, *, failed: bool) -> tuple[Seen, ...]:
+        chunk = fields(data)
+        choices = [fields(choice) for choice in items(chunk.get("choices"))]
+        seen = self._measured(chunk, choices)
         if any(carries_refusal(fields(choice.get(name))) for choice in choices for name in ("delta", "message")):
             seen = (*seen, Refusal())
         if failed:
@@ -67,12 +68,13 @@ class ChatReader:
             return (*seen, *failure(data))
         for choice in choices:
             reason = choice.get("finish_reason")
-            if reason == "error":
+            if not isinstance(reason, str) or not reason:
+                continue
+            if reason in BREAKS:
                 self.terminal = True
-                return (*seen, *failure(choice))
-            if isinstance(reason, str) and reason:
-                self.finished = True
-                seen = (*seen, *ended(reason), Finished())
+                return (*seen, *(failure(choice) if reason == "error" else (Failed(word(reason)),)))
+            self.finished = True
+            seen = (*seen, *ended(reason), Finished())
         return seen
 
     def _measured(self, data: Fields, choices: list[Fields]) -> tuple[Seen, ...]:

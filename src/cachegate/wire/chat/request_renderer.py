@@ -13,6 +13,7 @@ from cachegate.wire.facts import Protocol
 from cachegate.wire.hub import (
     Choice,
     HostedTool,
+    Json,
     OutputFormat,
     Purpose,
     Request,
@@ -21,6 +22,7 @@ from cachegate.wire.hub import (
     Text,
     Thinking,
     Tool,
+    ToolRef,
 )
 from cachegate.wire.quirks import Quirk
 from cachegate.wire.tool_names import OPENAI_CHARS_MAX, ToolNames
@@ -28,7 +30,8 @@ from cachegate.wire.tool_names import OPENAI_CHARS_MAX, ToolNames
 DROPPED: Mapping[str, str] = {
     "annotations": "citations of an earlier answer are not read by models",
     "top_k": "OpenAI's Chat Completions has none and refuses it",
-    "verbosity": "only OpenAI's own models take it; other servers refuse unknown fields",
+    "verbosity": "sent to servers of OpenAI's own models only; others refuse unknown fields",
+    "speed": "the Fast setting is sent to servers only that have OpenAI's tier for it",
     "hosted tools": "tools that another provider runs itself (web search, code interpreter)",
     "deferred": "there is no tool search; deferred tools are declared like all others, so that the list stays the same",
     "reasoning": "thoughts of another provider: it alone can read them",
@@ -79,34 +82,51 @@ def _messages(request: Request, target: Target, names: ToolNames) -> list[dict[s
 
 def _tools(request: Request, target: Target, names: ToolNames) -> dict[str, object]:
     """Return the tools and what is said about them; a choice without any tools is refused."""
-    strict = Quirk.NO_STRICT not in target.quirks
-    tools = [shown for tool in request.tools if (shown := _tool(tool, strict=strict, names=names))]
+    tools = [shown for tool in request.tools if (shown := _tool(tool, target, names))]
     if not tools:
         return {}
     # The choice of a request for a summary stays as it was: some servers leave the tools out of the prompt at `none`.
     choice = request.choice
     shown_choice: object = None if choice is None else _CHOICES.get(choice)
     if choice is Choice.ONE and request.chosen_tool is not None:
-        shown_choice = {"type": "function", "function": {"name": names.wire(request.chosen_tool)}}
+        name = names.wire(request.chosen_tool)
+        kind = "custom" if _is_native(names.ref(name), target) else "function"
+        shown_choice = {"type": kind, kind: {"name": name}}
     parallel = None if Quirk.NO_PARALLEL in target.quirks else request.parallel_tools
     return {"tools": tools, **_known(tool_choice=shown_choice, parallel_tool_calls=parallel)}
 
 
-def _tool(tool: Tool | HostedTool, *, strict: bool, names: ToolNames) -> Mapping[str, object] | None:
+def _is_native(ref: ToolRef, target: Target) -> bool:
+    """Whether a tool is a freeform one there too."""
+    return ref.custom and Quirk.CUSTOM_TOOLS in target.quirks
+
+
+def _tool(tool: Tool | HostedTool, target: Target, names: ToolNames) -> Json | None:
     match tool:
         case HostedTool():
             return tool.definition if tool.origin is Protocol.CHAT else None
+        case Tool() if _is_native(tool.ref, target):
+            described = _known(description=tool.description, format=_format(tool.grammar))
+            return {"type": "custom", "custom": {"name": names.wire(tool.ref), **described}}
         case Tool():
             function = as_function(tool)
+            strict = None if Quirk.NO_STRICT in target.quirks else function.strict
             fields = {
                 "name": names.wire(tool.ref),
                 **_known(description=function.description),
                 "parameters": function.schema or {"type": "object", "properties": {}},
-                **_known(strict=function.strict if strict else None),
+                **_known(strict=strict),
             }
             return {"type": "function", "function": fields}
         case _:
             assert_never(tool)
+
+
+def _format(grammar: Json | None) -> Json | None:
+    """Return the format of a freeform input: a grammar stands one level deeper here than in Responses."""
+    if grammar is None or grammar.get("type") != "grammar":
+        return grammar
+    return {"type": "grammar", "grammar": {name: value for name, value in grammar.items() if name != "type"}}
 
 
 def _sampling(sampling: Sampling, target: Target) -> dict[str, object]:
@@ -160,7 +180,9 @@ def _delivery(request: Request, target: Target) -> dict[str, object]:
     if request.stream and Quirk.NO_STREAM_USAGE not in target.quirks:
         streamed["stream_options"] = {"include_usage": True}
     key = (request.cache_key or target.cache_key) if Quirk.CHAT_CACHE_KEY in target.quirks else None
-    return {**streamed, **_known(prompt_cache_key=key, service_tier="priority" if request.fast else None)}
+    tier = "priority" if request.fast and Quirk.PRIORITY_TIER in target.quirks else None
+    verbosity = request.verbosity if Quirk.VERBOSITY in target.quirks else None
+    return {**streamed, **_known(prompt_cache_key=key, service_tier=tier, verbosity=verbosity)}
 
 
 def _known(**fields: object) -> dict[str, object]:

@@ -4,11 +4,15 @@ So a client's request is asked for usage on its behalf, by one insertion that mo
 answers it is left out of what the client gets.
 """
 
+import re
+
 from cachegate.wire.body import JsonObject, decode, encode
 from cachegate.wire.sse import SseReader
+from cachegate.wire.usage_readings import fields
 
 _ASK = b'"stream_options":{"include_usage":true},'
-_END = b"\n\n"
+_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+"""Ends an event; servers do not mix their line ends."""
 
 
 def asks_for_usage(body: bytes) -> bool:
@@ -34,8 +38,8 @@ def without_usage(whole: bytes) -> bytes:
     kept: list[bytes] = []
     rest = whole
     while rest:
-        cut = rest.find(_END)
-        block, rest = (rest, b"") if cut < 0 else (rest[: cut + 2], rest[cut + 2 :])
+        end = _END.search(rest)
+        block, rest = (rest, b"") if end is None else (rest[: end.end()], rest[end.end() :])
         if not _only_usage(block):
             kept.append(block)
     return b"".join(kept)
@@ -45,5 +49,5 @@ def _only_usage(block: bytes) -> bool:
     if b'"usage"' not in block:
         return False
     _, events = SseReader().feed(block)
-    values = [decode(event.data) for event in events]
-    return len(values) == 1 and isinstance(values[0], dict) and values[0].get("choices") == [] and "usage" in values[0]
+    values = [fields(decode(event.data)) for event in events]
+    return len(values) == 1 and values[0].get("choices") == [] and isinstance(values[0].get("usage"), dict)

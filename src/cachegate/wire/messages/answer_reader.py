@@ -20,12 +20,23 @@ from cachegate.wire.hub import (
     Request,
     Started,
     Stop,
+    Target,
     ToolCall,
 )
 from cachegate.wire.messages.provider_errors import broken_by
 from cachegate.wire.sse import SseEvent
 from cachegate.wire.tool_names import MESSAGES_CHARS_MAX, ToolNames
-from cachegate.wire.usage_readings import UNKNOWN, Fields, Format, Measurement, count, fields, items, reading_of
+from cachegate.wire.usage_readings import (
+    READINGS,
+    UNKNOWN,
+    Fields,
+    Format,
+    Measurement,
+    count,
+    fields,
+    items,
+    reading_of,
+)
 
 STOPS = {
     "end_turn": Stop.END,
@@ -58,6 +69,7 @@ class _RawMessage(msgspec.Struct):
     content: list[_RawBlock]
 
 
+_USUAL = "anthropic"
 _RAW_INPUTS = msgspec.json.Decoder(_RawMessage)
 
 
@@ -118,9 +130,11 @@ class AnswerReader:
 
     __slots__ = ("_blocks", "_called", "_measurement", "_names", "_over", "_parts", "_stop", "_stop_sequence")
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, target: Target) -> None:
+        spoken = Format.MESSAGES in READINGS.get(target.readings or "", {})
+        readings = target.readings if spoken and target.readings else _USUAL
         self._names = ToolNames(request, MESSAGES_CHARS_MAX)
-        self._measurement = Measurement(reading_of("anthropic", Format.MESSAGES))
+        self._measurement = Measurement(reading_of(readings, Format.MESSAGES, zero_is_unknown=target.zero_is_unknown))
         self._blocks: dict[object, _OpenBlock] = {}
         self._parts = 0
         self._called = False
@@ -216,12 +230,12 @@ class AnswerReader:
         return None if known == UNKNOWN else known
 
 
-def read_body(request: Request, body: bytes) -> tuple[Event, ...]:
+def read_body(request: Request, target: Target, body: bytes) -> tuple[Event, ...]:
     """Read an unstreamed answer: as the stream in which each block comes whole."""
     message = _fields(body)
     if message.get("type") != "message":
         return (broken_by(message),)
-    reader = AnswerReader(request)
+    reader = AnswerReader(request, target)
     return tuple(event for data in _as_stream(message, _inputs(body)) for event in reader.events(data))
 
 

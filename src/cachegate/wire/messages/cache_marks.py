@@ -3,7 +3,7 @@
 At each mark it looks for something kept at the last 20 blocks. A client's own marks are taken as they are. Without any,
 the end of the tools and of the instructions are marked, which other conversations share, and the tail, so that the next
 request finds this one. An agent's turn can be longer than 20 blocks, so the place where the request before this one
-ended is marked as well. Marks are no part of the prompt: they may move without any loss.
+ended is marked as well, beside a client's own marks, too. Marks are no part of the prompt: they move without any loss.
 """
 
 from collections.abc import Sequence
@@ -34,10 +34,12 @@ def _chosen(tools: Sequence[Block], system: Sequence[Block], turns: Sequence[Tur
     """Return the numbers of the blocks to mark, counted through all of them."""
     conversation = [block for turn in turns for block in turn.blocks]
     everything = [*tools, *system, *conversation]
-    asked = [number for number, block in enumerate(everything) if block.marked and block.cacheable]
-    if asked:
-        return set(asked[-MARKS_MAX:])
     first = len(tools) + len(system)
+    asked = [number for number, block in enumerate(everything) if block.marked and block.cacheable][-MARKS_MAX:]
+    if asked:
+        own = [number - first for number in asked if number >= first]
+        more = _bridge(conversation, own, _previous_end(turns), MARKS_MAX - len(asked))
+        return {*asked, *(first + number for number in more)}
     fixed = (_last(everything, 0, len(tools)), _last(everything, len(tools), first))
     marks = {number for number in fixed if number is not None}
     return marks | {first + number for number in _tail(conversation, _previous_end(turns), MARKS_MAX - len(marks))}
@@ -49,18 +51,29 @@ def _previous_end(turns: Sequence[Turn]) -> int:
     return sum(len(turn.blocks) for turn in turns[:last]) - 1
 
 
+def _bridge(blocks: Sequence[Block], own: Sequence[int], previous_end: int, budget: int) -> list[int]:
+    """Return the places to mark besides the client's own ones, where these do not reach the request before."""
+    reached = any(0 <= mark - previous_end < LOOK_BACK for mark in own)
+    if not own or reached or not 0 <= previous_end < own[-1]:
+        return []
+    return _before(blocks, own[-1], previous_end, budget)
+
+
 def _tail(blocks: Sequence[Block], previous_end: int, budget: int) -> list[int]:
-    """Return the places at the tail: its end, then where the request before ended, or else as far as a mark reaches."""
+    """Return the places at the tail: its end, and those before it."""
+    end = _last(blocks, 0, len(blocks))
+    return [] if end is None or not budget else [end, *_before(blocks, end, previous_end, budget - 1)]
+
+
+def _before(blocks: Sequence[Block], mark: int, previous_end: int, budget: int) -> list[int]:
+    """Return places before a mark: where the request before ended, or else as far as a mark reaches."""
     marks: list[int] = []
-    seen = len(blocks)  # from here on everything is looked at
-    while len(marks) < budget and seen > 0:
-        wanted = previous_end if marks and 0 <= previous_end < seen else seen - 1
-        upper = marks[-1] if marks else len(blocks)
-        found = _cacheable(blocks, wanted, upper)
+    while len(marks) < budget and (seen := mark - LOOK_BACK + 1) > 0:  # from there on everything is looked at
+        found = _cacheable(blocks, previous_end if 0 <= previous_end < seen else seen - 1, mark)
         if found is None:
             break
         marks.append(found)
-        seen = found - LOOK_BACK + 1
+        mark = found
     return marks
 
 

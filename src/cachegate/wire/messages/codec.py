@@ -23,8 +23,7 @@ class MessagesCodec:
 
     def stream_reader(self, request: Request, target: Target) -> StreamReader:
         """Return a reader of an upstream's stream."""
-        del target
-        return AnswerReader(request)
+        return AnswerReader(request, target)
 
     def stream_writer(self, request: Request, target: Target) -> StreamWriter:
         """Return a writer of a client's stream."""
@@ -32,8 +31,7 @@ class MessagesCodec:
 
     def read_body(self, request: Request, target: Target, body: bytes) -> tuple[Event, ...]:
         """Read an unstreamed answer."""
-        del target
-        return read_body(request, body)
+        return read_body(request, target, body)
 
     def write_body(self, request: Request, target: Target, events: tuple[Event, ...]) -> bytes:
         """Write an unstreamed answer."""

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from cachegate.errors import BadInput
 from cachegate.wire.body import encode
-from cachegate.wire.hub import Document, Image, Json, Part, Text
+from cachegate.wire.hub import Document, Image, Json, Part, Text, ToolRef
 from cachegate.wire.messages.request_json import JsonNode
+from cachegate.wire.tool_names import found_tool
 
 CARRIED_AS_TEXT = {
     "advisor_tool_result": "what a tool of Anthropic's servers answered",
@@ -60,6 +61,8 @@ def block_parts(block: JsonNode) -> Iterator[Part]:
             yield _image(block)
         case "document":
             yield from _document(block)
+        case "tool_reference":
+            yield found_tool(ToolRef(block.needed_text("tool_name")), marked=is_marked(block))
         case _ if kind in CARRIED_AS_TEXT:
             yield Text(_as_text(kind, block), marked=is_marked(block))
         case _ if kind in DROPPED_BLOCKS:
@@ -132,8 +135,6 @@ def _as_text(kind: str, block: JsonNode) -> str:
         case "search_result":
             texts = [part.text for part in content_parts(block) if isinstance(part, Text)]
             return "\n".join([block.text("title") or "", block.text("source") or "", "", *texts])
-        case "tool_reference":
-            return f"Found tool: {block.needed_text('tool_name')}"
         case _:
             return encode(_readable(block.whole())).decode()
 

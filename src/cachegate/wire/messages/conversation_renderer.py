@@ -17,6 +17,7 @@ from cachegate.wire.hub import (
     Compacted,
     Item,
     Message,
+    Part,
     Reasoning,
     Role,
     Target,
@@ -71,17 +72,19 @@ def _texts_only(item: Item) -> list[Text] | None:
 class Conversation:
     """The turns so far. Add the items in their order, then `finish`."""
 
-    __slots__ = ("_held", "_names", "_notes", "_open", "_target", "_used", "turns")
+    __slots__ = ("_deferred", "_held", "_names", "_notes", "_open", "_target", "_used", "turns")
 
-    def __init__(self, names: ToolNames, target: Target) -> None:
+    def __init__(self, names: ToolNames, target: Target, deferred: frozenset[object] = frozenset()) -> None:
         self._names = names
         self._target = target
+        self._deferred = deferred
+        """Names of the tools that are no part of the prompt before a reference to them."""
         self._open: list[tuple[str, str]] = []
         """Calls without a result yet: the id in the hub, and the one here."""
         self._held: list[Block] = []
         """Thoughts that the assistant has not said anything after yet: Anthropic refuses a turn that ends with one."""
         self._notes: list[Message] = []
-        """What the system said while calls were open: nothing may stand between them and their results."""
+        """What was said while calls were open: nothing may stand between them and their results."""
         self._used: dict[str, int] = {}
         """How often an id was given."""
         self.turns: list[Turn] = []
@@ -148,9 +151,23 @@ class Conversation:
             return
         self._open.remove(waiting)
         self._held.clear()
-        self._append("user", _result_block(waiting[1], result))
+        references = [] if result.is_error else [block for part in result.parts for block in self._references(part)]
+        if references:
+            self._append("user", _answer_block(waiting[1], references))
+            # Anthropic wants references alone in a result.
+            if rest := tuple(part for part in result.parts if not any(self._references(part))):
+                self._notes.append(Message(Role.USER, rest))
+        else:
+            self._append("user", _result_block(waiting[1], result))
         if not self._open:
             self._release_notes()
+
+    def _references(self, part: Part) -> Iterator[Block]:
+        """Yield the reference to a tool that a search found, where the tool is not in front of the conversation."""
+        found = part.found if isinstance(part, Text) else None
+        name = None if found is None else self._names.wire(found)
+        if name in self._deferred:
+            yield Block({"type": "tool_reference", "tool_name": name}, part.marked)
 
     def _reasoning(self, thought: Reasoning) -> None:
         """Give a thought back to whom it belongs; for everybody else it is left out."""
@@ -194,7 +211,7 @@ class Conversation:
     def _release_notes(self) -> None:
         notes, self._notes = self._notes, []
         for note in notes:
-            self._system(note)
+            self._message(note)
 
     def _new_id(self, call_id: str) -> str:
         """Return an id that Anthropic takes: letters it knows, and never the same twice."""
@@ -217,15 +234,21 @@ def _reminder(part: Text) -> Text:
 
 
 def _result_block(wire_id: str, result: ToolResult) -> Block:
-    content = [block.fields for block in part_blocks(result.parts)]
+    content = list(part_blocks(result.parts))
     # Anthropic refuses an error that holds anything but text.
-    is_error = result.is_error and all(each["type"] == "text" for each in content)
+    is_error = result.is_error and all(block.fields["type"] == "text" for block in content)
     if result.is_error and not is_error:
-        content.insert(0, _text_block(FAILED).fields)
+        content.insert(0, _text_block(FAILED))
+    # A blank text is left out, and its mark must not get lost.
+    marked = any(part.marked for part in result.parts)
+    return _answer_block(wire_id, content, is_error=is_error, marked=marked)
+
+
+def _answer_block(wire_id: str, content: list[Block], *, is_error: bool = False, marked: bool = False) -> Block:
     block = {
         "type": "tool_result",
         "tool_use_id": wire_id,
-        **({"content": content} if content else {}),
+        **({"content": [each.fields for each in content]} if content else {}),
         **({"is_error": True} if is_error else {}),
     }
-    return Block(block, any(part.marked for part in result.parts))
+    return Block(block, marked or any(each.marked for each in content))

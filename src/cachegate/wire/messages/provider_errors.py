@@ -7,6 +7,7 @@ from cachegate.wire.facts import Protocol
 from cachegate.wire.failures import complaint
 from cachegate.wire.hub import Broken
 from cachegate.wire.overflows import CODE, is_overflow, overflow_body, size_of
+from cachegate.wire.provider_statuses import kind_of
 from cachegate.wire.sse import frame
 from cachegate.wire.usage_readings import fields
 
@@ -28,17 +29,6 @@ STATUSES = {
 TYPES = {status: name for name, status in STATUSES.items()} | {408: "timeout_error", 503: "overloaded_error"}
 """The type for a status; any other status gets the type of its hundred."""
 
-KINDS = {
-    401: ErrorKind.UNAUTHORIZED,
-    403: ErrorKind.FORBIDDEN,
-    404: ErrorKind.NOT_FOUND,
-    408: ErrorKind.TIMEOUT,
-    413: ErrorKind.TOO_LARGE,
-    429: ErrorKind.UNAVAILABLE,
-    503: ErrorKind.UNAVAILABLE,
-    504: ErrorKind.TIMEOUT,
-    529: ErrorKind.UNAVAILABLE,
-}
 _SHARED_TYPE = "invalid_request_error"
 """OpenAI has a type of the same name, and uses it for nearly everything: the status says more."""
 _FIRST_SERVER_ERROR = 500
@@ -87,9 +77,7 @@ def _broken(names: tuple[str, ...], text: str, status: int) -> Broken:
     message = text or f"The provider answered with status {status} and said no more."
     if is_overflow(names, text, status):
         return Broken(ErrorKind.INVALID, _OVERFLOW_STATUS, CODE, message)
-    client, server = ErrorKind.INVALID, ErrorKind.UPSTREAM
-    kind = KINDS.get(status, client if status < _FIRST_SERVER_ERROR else server)
-    return Broken(kind, status, names[0] if names else _type("", status), message)
+    return Broken(kind_of(status), status, names[0] if names else _type("", status), message)
 
 
 def _type(code: str, status: int) -> str:

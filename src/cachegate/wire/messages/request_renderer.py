@@ -17,6 +17,7 @@ from cachegate.wire.tool_names import MESSAGES_CHARS_MAX, ToolNames
 
 DROPPED = {
     "cache_key": "Anthropic finds a prompt by its marks and needs no key",
+    "deferral of tools": "only Anthropic itself loads tools later; for others they stand with all others, in front",
     "detail of an image": "Anthropic sees every image the same",
     "fast": "Anthropic's fast mode is another price and needs a beta header that the client did not send",
     "hosted tools of another provider": "only that provider runs them",
@@ -51,8 +52,9 @@ _CHOICES = {Choice.AUTO: "auto", Choice.NONE: "none", Choice.REQUIRED: "any", Ch
 _FORCING = frozenset({Choice.REQUIRED, Choice.ONE})
 NO_LONGER_AVAILABLE = "This tool is no longer available."
 """Describes a tool that only the conversation still speaks of."""
-_SEARCH_TOOL = "tool_search_tool"
-"""Begins the type of the tools with which Claude finds deferred ones."""
+_SEARCH_TOOL = "tool_search"
+"""Begins the types of the tools with which a provider itself finds deferred ones, Anthropic's and OpenAI's."""
+_DEFERRED = "defer_loading"
 
 
 def render_request(request: Request, target: Target) -> bytes:
@@ -64,7 +66,8 @@ def render_request(request: Request, target: Target) -> bytes:
     if not tools:
         request = _with_called_tools(request)
         tools = list(_tools(request, names, target))
-    conversation = Conversation(names, target)
+    deferred = frozenset(tool.fields["name"] for tool in tools if tool.fields.get(_DEFERRED))
+    conversation = Conversation(names, target, deferred)
     for item in rest:
         conversation.add(item)
     if request.purpose is not Purpose.ANSWER:
@@ -103,7 +106,7 @@ def _with_called_tools(request: Request) -> Request:
 
 def _tools(request: Request, names: ToolNames, target: Target) -> Iterator[Block]:
     """Yield the tools; of two that would have the same name, the first."""
-    searching = any(_is_own(tool) and tool.kind.startswith(_SEARCH_TOOL) for tool in _hosted(request))
+    deferring = _defers(request, target)
     given: set[object] = set()
     for tool in request.tools:
         if isinstance(tool, HostedTool):
@@ -111,32 +114,41 @@ def _tools(request: Request, names: ToolNames, target: Target) -> Iterator[Block
                 continue
             block = Block(tool.definition, tool.marked)
         else:
-            block = _tool(tool, names.wire(tool.ref), target, searching=searching)
+            block = _tool(tool, names.wire(tool.ref), target, deferring=deferring)
         name = block.fields.get("name")
         if name is None or name not in given:
             given.add(name)
             yield block
 
 
-def _hosted(request: Request) -> list[HostedTool]:
-    return [tool for tool in request.tools if isinstance(tool, HostedTool)]
+def _defers(request: Request, target: Target) -> bool:
+    """Whether deferred tools can wait behind the prompt: they must be found there, and some tool must stand in front.
+
+    Codex compacts without its tools, so that only those that it once found are left.
+    """
+    hosted = [tool for tool in request.tools if isinstance(tool, HostedTool)]
+    searches = [tool for tool in hosted if tool.kind.startswith(_SEARCH_TOOL)]
+    in_front = any(_is_own(tool) for tool in hosted) or any(
+        not tool.deferred for tool in request.tools if isinstance(tool, Tool)
+    )
+    found = not searches or any(_is_own(tool) for tool in searches)
+    return Quirk.TOOL_REFERENCES in target.quirks and in_front and found
 
 
 def _is_own(tool: HostedTool) -> bool:
     return tool.origin is Protocol.MESSAGES
 
 
-def _tool(tool: Tool, name: str, target: Target, *, searching: bool) -> Block:
+def _tool(tool: Tool, name: str, target: Target, *, deferring: bool) -> Block:
     function = as_function(tool)
-    # Without a tool to find it, a deferred tool would never be seen.
-    deferred = tool.deferred and searching
+    deferred = tool.deferred and deferring
     strict = function.strict and Quirk.NO_STRICT not in target.quirks
     fields = {
         "name": name,
         **({"description": function.description} if function.description else {}),
         "input_schema": _schema(function.schema),
         **({"strict": True} if strict else {}),
-        **({"defer_loading": True} if deferred else {}),
+        **({_DEFERRED: True} if deferred else {}),
     }
     return Block(fields, tool.marked, cacheable=not deferred)
 

@@ -77,9 +77,10 @@ def response_object(identity: Identity, request: Request, status: str, output: l
     }
 
 
-def message_item(item_id: str, parts: list[Object], *, status: str = "completed") -> Object:
+def message_item(item_id: str, parts: list[Object], *, status: str = "completed", phase: str | None = None) -> Object:
     """Return what the assistant said."""
-    return {"id": item_id, "type": "message", "role": "assistant", "status": status, "content": parts}
+    said: Object = {"id": item_id, "type": "message", "role": "assistant", "status": status, "content": parts}
+    return said if phase is None else {**said, "phase": phase}
 
 
 def text_part(text: str, annotations: tuple[Json, ...] = ()) -> Object:

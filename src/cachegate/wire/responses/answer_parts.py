@@ -61,18 +61,19 @@ class Part(Interface):
 class Spoken:
     """A message of one text, or of one refusal."""
 
-    __slots__ = ("_id", "_pieces", "_place", "_refusal", "item")
+    __slots__ = ("_id", "_phase", "_pieces", "_place", "_refusal", "item")
 
     def __init__(self, place: Place, started: PartStarted) -> None:
         self.item: Object | None = None
         self._place = place
+        self._phase = started.phase
         self._refusal = started.kind is PartKind.REFUSAL
         self._id = place.identity.item_id("msg", place.index)
         self._pieces: list[str] = []
 
     def begin(self) -> Frames:
         """See `Part`."""
-        empty = message_item(self._id, [], status="in_progress")
+        empty = message_item(self._id, [], status="in_progress", phase=self._phase)
         return [self._place.added(empty), ("response.content_part.added", {**self._where, "part": self._part("", ())})]
 
     def delta(self, text: str) -> Frames:
@@ -85,7 +86,7 @@ class Spoken:
         text = "".join(self._pieces)
         notes = () if self._refusal else tuple(note for note in ended.annotations if native_citation(note))
         part = self._part(text, notes)
-        self.item = message_item(self._id, [part])
+        self.item = message_item(self._id, [part], phase=self._phase)
         cited: Frames = [
             ("response.output_text.annotation.added", {**self._where, "annotation_index": at, "annotation": note})
             for at, note in enumerate(notes)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from cachegate.wire import overflows
-from cachegate.wire.body import decode
+from cachegate.wire.body import decode, encode
 from cachegate.wire.custom_tools import unwrap
 from cachegate.wire.hub import (
     Counted,
@@ -27,6 +27,7 @@ from cachegate.wire.hub import (
     ToolRef,
 )
 from cachegate.wire.responses.provider_errors import broken_in_stream
+from cachegate.wire.responses.tool_parser import CLIENT_SEARCH
 from cachegate.wire.sse import SseEvent
 from cachegate.wire.tool_names import OPENAI_CHARS_MAX, ToolNames
 from cachegate.wire.usage_readings import Fields, Format, count, fields, items, reading_of
@@ -48,6 +49,7 @@ _THOUGHT_DELTAS: Mapping[object, str] = {
 _INPUT_DELTAS = frozenset({"response.function_call_arguments.delta", "response.custom_tool_call_input.delta"})
 _CALLS: Mapping[object, str] = {"function_call": "arguments", "custom_tool_call": "input"}
 """Items that call a tool, and where their input stands."""
+_SEARCH_CALL = "tool_search_call"
 _READINGS = "openai"
 _TIME_MAX = 2**53
 _BETWEEN_THOUGHTS = "\n\n"
@@ -103,7 +105,7 @@ class _Part:
 class AnswerReader:
     """Reads one answer."""
 
-    __slots__ = ("_names", "_over", "_parts", "_reading", "_started", "_target", "_unnumbered")
+    __slots__ = ("_names", "_over", "_parts", "_phases", "_reading", "_started", "_target", "_unnumbered")
 
     def __init__(self, request: Request, target: Target) -> None:
         self._target = target
@@ -112,6 +114,8 @@ class AnswerReader:
             target.readings or _READINGS, Format.RESPONSES, zero_is_unknown=target.zero_is_unknown
         )
         self._parts: dict[_Key, _Part] = {}
+        self._phases: dict[int, str | None] = {}
+        """What each message's label is, as far as it was told."""
         self._unnumbered: dict[object, int] = {}
         self._started = False
         self._over = False
@@ -141,6 +145,9 @@ class AnswerReader:
                 yield from self._start(response)
             case "response.output_item.added" if _text(item.get("type")) in _CALLS:
                 yield from self._call(self._at(data, item), item)
+            case "response.output_item.added":
+                number = count(data.get("output_index"))
+                self._phases |= {} if number is None else {number: _text(item.get("phase"))}
             case "response.output_item.done":
                 yield from self._item_done(self._at(data, item), item)
             case "response.completed" | "response.incomplete":
@@ -188,9 +195,11 @@ class AnswerReader:
         kind = _text(item.get("type"))
         if kind == "message":
             for index, part in enumerate(items(item.get("content"))):
-                yield from self._content_done((at, index), item.get("id"), fields(part))
+                yield from self._content_done((at, index), item, fields(part))
         elif kind == "reasoning":
             yield from self._reasoning_done(at, item)
+        elif kind == _SEARCH_CALL and item.get("execution") == "client":
+            yield from self._search(at, item)
         elif kind in _CALLS:
             yield from self._call(at, item)
             called = self._parts.get((PartKind.TOOL_CALL, at, 0))
@@ -198,13 +207,14 @@ class AnswerReader:
                 yield from called.complete(item.get(_CALLS[kind]))
                 yield from called.end()
 
-    def _content_done(self, at: tuple[int, int], item_id: object, part: Fields) -> Iterator[Event]:
+    def _content_done(self, at: tuple[int, int], item: Fields, part: Fields) -> Iterator[Event]:
         refused = part.get("type") == "refusal"
         text = part.get("refusal" if refused else "text")
         if not isinstance(text, str):
             return
         key = (PartKind.REFUSAL if refused else PartKind.TEXT, *at)
-        yield from self._begin(key, item_id)
+        self._phases.setdefault(at[0], _text(item.get("phase")))
+        yield from self._begin(key, item.get("id"))
         yield from self._parts[key].complete(text)
         notes = tuple(note for note in items(part.get("annotations")) if isinstance(note, dict))
         yield from self._parts[key].end(annotations=notes)
@@ -226,7 +236,8 @@ class AnswerReader:
             return
         yield from self._start({})
         self._parts[key] = _Part(len(self._parts))
-        yield PartStarted(self._parts[key].index, key[0], item_id=_text(item_id))
+        phase = self._phases.get(key[1]) if key[0] is not PartKind.THINKING else None
+        yield PartStarted(self._parts[key].index, key[0], item_id=_text(item_id), phase=phase)
 
     def _call(self, at: int, item: Fields) -> Iterator[Event]:
         """Begin a call, unless it has begun."""
@@ -241,6 +252,18 @@ class AnswerReader:
         self._parts[key] = _Part(len(self._parts), wrapped=ref.custom and not native)
         call = ToolCall(call_id, ref, "")
         yield PartStarted(self._parts[key].index, PartKind.TOOL_CALL, call, _text(item.get("id")))
+
+    def _search(self, at: int, item: Fields) -> Iterator[Event]:
+        """Read a call of the client's own search. It comes whole, and its arguments are no text."""
+        key, call_id = (PartKind.TOOL_CALL, at, 0), _text(item.get("call_id"))
+        if key in self._parts or call_id is None:
+            return
+        yield from self._start({})
+        part = self._parts[key] = _Part(len(self._parts))
+        yield PartStarted(part.index, PartKind.TOOL_CALL, ToolCall(call_id, CLIENT_SEARCH, ""), _text(item.get("id")))
+        arguments = item.get("arguments")
+        yield from part.say(arguments if isinstance(arguments, str) else encode(arguments).decode())
+        yield from part.end()
 
     def _end(self, response: Fields, *, incomplete: bool) -> Iterator[Event]:
         """End the answer. What nobody told before stands in its items, whose numbers need not be those of a stream."""

@@ -16,6 +16,7 @@ from cachegate.wire.responses.tool_renderer import Rendered
 
 NO_RESULT = "[The call was interrupted: there is no result.]"
 """The answer to a call that has none."""
+_NO_ANSWER = ToolResult("", (Text(NO_RESULT),))
 LOST_CALL = "[The answer of a tool whose call is no longer part of this conversation:]"
 """In front of a result without a call."""
 
@@ -30,17 +31,17 @@ def render_conversation(items: tuple[Item, ...], renderer: ItemRenderer) -> list
     calls_of_results = _pairs(items)
     answered = frozenset(calls_of_results.values())
     ids = dict(_ids(items))
+    calls: dict[int, ToolCall] = {}
     rendered: list[Rendered] = []
     for at, item in enumerate(items):
         match item:
             case ToolCall():
-                call = replace(item, call_id=ids[at])
-                rendered += renderer.items(call)
+                calls[at] = replace(item, call_id=ids[at])
+                rendered += renderer.items(calls[at])
                 if at not in answered:
-                    rendered += renderer.items(_missing(call))
+                    rendered.append(renderer.answer(calls[at], _NO_ANSWER))
             case ToolResult() if at in calls_of_results:
-                called = calls_of_results[at]
-                rendered += renderer.items(replace(item, call_id=ids[called], custom=_is_custom(items[called])))
+                rendered.append(renderer.answer(calls[calls_of_results[at]], item))
             case ToolResult():
                 rendered += renderer.items(Message(Role.USER, (Text(LOST_CALL), *item.parts)))
             case _:
@@ -80,11 +81,3 @@ def _acceptable(call_id: str) -> str:
 def _digested(whole: str, call_id: str) -> str:
     digest = blake3(whole.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARS]
     return f"{_FOREIGN.sub('_', call_id)[:_READABLE_CHARS]}_{digest}"
-
-
-def _missing(call: ToolCall) -> ToolResult:
-    return ToolResult(call.call_id, (Text(NO_RESULT),), custom=call.tool.custom)
-
-
-def _is_custom(call: Item) -> bool:
-    return isinstance(call, ToolCall) and call.tool.custom

@@ -23,6 +23,7 @@ from cachegate.wire.hub import (
 )
 from cachegate.wire.responses.tool_parser import CLIENT_SEARCH, parse_tools
 from cachegate.wire.responses.typed_fields import Field
+from cachegate.wire.tool_names import found_tool
 
 DROPPED_ITEMS: Mapping[str, str] = {
     "web_search_call": "a search that the provider ran; what it found stands in the answer that follows",
@@ -49,6 +50,9 @@ DROPPED_ITEMS: Mapping[str, str] = {
 
 HANDLED_ELSEWHERE = frozenset({"additional_tools", "configuration_update", "compaction_trigger"})
 """Items that say something about the whole request; `request_parser` reads them."""
+
+NOTHING_FOUND = "No tool was found."
+"""What the model is told of a search without any result."""
 
 _ROLES: Mapping[object, Role] = {role.value: role for role in Role}
 _TEXT_TYPES = frozenset({"input_text", "output_text", "text"})
@@ -89,7 +93,7 @@ def _message(item: Field) -> Message:
     content = item.field("content")
     if content.absent:
         raise content.refused("a text or an array of parts is needed here")
-    return Message(_ROLES[role.value], parse_parts(content))
+    return Message(_ROLES[role.value], parse_parts(content), item.field("phase").optional_text())
 
 
 def _part(part: Field) -> Part:
@@ -184,17 +188,13 @@ def _search_result(item: Field) -> tuple[Item, ...]:
     """Tell the names only: the tools themselves are declared with all others."""
     if not _by_client(item):
         return ()
-    names = ", ".join(_shown(tool.ref) for tool in loaded_tools(item))
-    return (ToolResult(item.field("call_id").text(), (Text(f"Tools loaded: {names or 'none'}"),)),)
+    parts = tuple(found_tool(tool.ref) for tool in loaded_tools(item)) or (Text(NOTHING_FOUND),)
+    return (ToolResult(item.field("call_id").text(), parts),)
 
 
 def _by_client(item: Field) -> bool:
     """Whether the client runs the search; what OpenAI searches itself has no place elsewhere."""
     return item.field("execution").value != "server" and isinstance(item.field("call_id").value, str)
-
-
-def _shown(ref: ToolRef) -> str:
-    return f"{ref.namespace}.{ref.name}" if ref.namespace else ref.name
 
 
 def _reasoning(item: Field) -> tuple[Item, ...]:

@@ -70,6 +70,11 @@ class ItemRenderer:
             case _:
                 assert_never(item)
 
+    def answer(self, call: ToolCall, result: ToolResult) -> Rendered:
+        """Return a result as the item that answers this call."""
+        answered = replace(result, call_id=call.call_id, custom=call.tool.custom)
+        return self._tools.found(answered) if self._tools.searches(call) else self._result(answered)
+
     def readable(self, origin: Protocol | None, binding: str | None) -> bool:
         """Whether the upstream made an opaque value; one without a binding is the client's own of this protocol."""
         return origin is Protocol.RESPONSES and binding in (None, self._binding)
@@ -80,7 +85,8 @@ class ItemRenderer:
         role = self._developer if message.role is Role.DEVELOPER else message.role
         said = message.role is Role.ASSISTANT
         content = [_said(part) if said else _given(part) for part in message.parts]
-        return [{"type": "message", "role": role.value, "content": content}]
+        phase = {"phase": message.phase} if said and message.phase and self._tools.native else {}
+        return [{"type": "message", "role": role.value, **phase, "content": content}]
 
     def _result(self, result: ToolResult) -> Rendered:
         parts = _failed(result.parts) if result.is_error else result.parts

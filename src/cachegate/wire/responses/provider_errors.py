@@ -12,27 +12,9 @@ from cachegate.wire.body import decode, encode
 from cachegate.wire.codec import ErrorAnswer
 from cachegate.wire.failures import Complaint, complaint
 from cachegate.wire.hub import Broken
+from cachegate.wire.provider_statuses import kind_of
 from cachegate.wire.responses.errors import STOP_CODE
 from cachegate.wire.seen import word
-
-KIND_OF_STATUS: Mapping[int, ErrorKind] = {
-    400: ErrorKind.INVALID,
-    401: ErrorKind.UNAUTHORIZED,
-    402: ErrorKind.FORBIDDEN,
-    403: ErrorKind.FORBIDDEN,
-    404: ErrorKind.NOT_FOUND,
-    405: ErrorKind.METHOD,
-    408: ErrorKind.TIMEOUT,
-    409: ErrorKind.INVALID,
-    413: ErrorKind.TOO_LARGE,
-    415: ErrorKind.ENCODING,
-    422: ErrorKind.INVALID,
-    429: ErrorKind.UNAVAILABLE,
-    503: ErrorKind.UNAVAILABLE,
-    504: ErrorKind.TIMEOUT,
-    529: ErrorKind.UNAVAILABLE,
-}
-"""What a status says; any other is the upstream's own failure."""
 
 STATUS_OF_CODE: Mapping[str, int] = {
     overflows.CODE: 400,
@@ -85,8 +67,9 @@ NATIVE_CODES = frozenset(STATUS_OF_CODE) - {
 
 _GENERIC = frozenset({"invalid_request_error", "server_error", "unknown"})
 """Names that say less than the status does."""
+_FINAL_IN_STREAMS = "server_is_overloaded"
 _OVERLOADED, _OVERLOADED_ELSEWHERE = 503, 529
-_SERVER_ERROR, _BAD_REQUEST, _BAD_GATEWAY = 500, 400, 502
+_SERVER_ERROR, _BAD_REQUEST, _UNPAID, _BAD_GATEWAY = 500, 400, 402, 502
 _LAST_STATUS = 599
 
 
@@ -121,12 +104,13 @@ def write_error(broken: Broken, request_id: str) -> ErrorAnswer:
 
 def stream_code(broken: Broken) -> str:
     """Return the code with which a stream fails. Any but the known ones makes clients repeat the request."""
-    final = broken.kind is ErrorKind.INVALID or broken.status == _BAD_REQUEST
+    final = broken.kind is ErrorKind.INVALID or broken.status in {_BAD_REQUEST, _UNPAID}
     return _code(broken, STREAM_CODE_OF_STATUS, STOP_CODE if final else None) or "server_error"
 
 
 def _code(broken: Broken, codes: Mapping[int, str], default: str | None) -> str | None:
-    return broken.code if broken.code in NATIVE_CODES else codes.get(broken.status, default)
+    native = broken.code in NATIVE_CODES and not (codes is STREAM_CODE_OF_STATUS and broken.code == _FINAL_IN_STREAMS)
+    return broken.code if native else codes.get(broken.status, default)
 
 
 def _broken(said: Complaint, status: int) -> Broken:
@@ -136,7 +120,7 @@ def _broken(said: Complaint, status: int) -> Broken:
     shown = message if isinstance(message, str) and message else said.text
     name = word(said.names[0]) if said.names else "unknown"
     return Broken(
-        KIND_OF_STATUS.get(status, ErrorKind.UPSTREAM),
+        kind_of(status),
         status,
         CODE_OF_STATUS.get(status, name) if name in _GENERIC else name,
         shown or f"The provider answered with status {status} and gave no reason.",

@@ -1,7 +1,7 @@
 """A Responses request, as Codex, opencode, Copilot, Grok and Cline send it, in the internal model."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cachegate.errors import BadInput
 from cachegate.wire.body import JsonObject
@@ -18,6 +18,7 @@ from cachegate.wire.hub import (
     Text,
     Thinking,
     Tool,
+    ToolCall,
 )
 from cachegate.wire.responses.item_parser import DROPPED_ITEMS, loaded_tools, parse_item
 from cachegate.wire.responses.tool_parser import distinct, parse_choice, parse_tools
@@ -31,7 +32,7 @@ DROPPED: Mapping[str, str] = {
     "image": "how OpenAI compresses pictures",
     "include": "what the answer can hold is always in it",
     "input[].id": "names an item on OpenAI's side",
-    "input[].phase": "a label of OpenAI's models for their own texts",
+    "input[].phase": "a label of OpenAI's models for their own texts, which only OpenAI gets back",
     "max_tool_calls": "limits only tools that the provider runs itself, which are not carried",
     "metadata": "is stored on OpenAI's side",
     "prompt_cache_options": "other caches have no such options; marks on parts are carried",
@@ -126,9 +127,15 @@ def _conversation(given: Field) -> _Conversation:
             effort = item.field("reasoning").field("effort").optional_text() or effort
             changed = item.field("text").field("format")
             wanted = wanted if changed.absent else changed
-        tools += loaded_tools(item)
+        tools += _found(item, items)
         items += parse_item(item)
     return _Conversation(tuple(items), tuple(tools), purpose, effort, wanted)
+
+
+def _found(item: Field, before: list[Item]) -> tuple[Tool, ...]:
+    """Return the tools that a search found; without its call nobody could be told there, and they stand in front."""
+    called = {earlier.call_id for earlier in before if isinstance(earlier, ToolCall)}
+    return tuple(replace(tool, deferred=item.field("call_id").value in called) for tool in loaded_tools(item))
 
 
 def _instructions(given: Field) -> tuple[Text, ...]:

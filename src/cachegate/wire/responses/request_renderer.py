@@ -17,7 +17,7 @@ from cachegate.wire.responses.tool_renderer import ToolRenderer
 DROPPED: Mapping[str, str] = {
     "annotations": "citations in another protocol's form; the text they belong to is carried",
     "cache_control": "OpenAI caches by itself; `prompt_cache_key` names the thread",
-    "deferred tools": "are sent in full: other clients load them by a search of their own",
+    "deferral of tools": "they stand with all others; but what Codex's own search finds stays in its place for OpenAI",
     "hosted tools": "another provider runs them",
     "temperature, top_p": "only for an upstream that refuses them",
     "thinking of another provider": "only the provider that thought it can read it",
@@ -129,6 +129,6 @@ def _format(wanted: OutputFormat) -> dict[str, object]:
 
 def _sampling(request: Request, target: Target) -> dict[str, object]:
     sampling = request.sampling
-    most = sampling.max_output_tokens
+    most = None if Quirk.NO_OUTPUT_LIMIT in target.quirks else sampling.max_output_tokens
     dice = {} if Quirk.NO_SAMPLING in target.quirks else {"temperature": sampling.temperature, "top_p": sampling.top_p}
     return {"max_output_tokens": None if most is None else max(most, OUTPUT_TOKENS_MIN), **dice}

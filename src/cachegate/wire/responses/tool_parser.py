@@ -1,7 +1,7 @@
 """The tools of a Responses request, wherever they stand, and which of them must be called."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cachegate.wire.facts import Protocol
 from cachegate.wire.hub import Choice, HostedTool, Tool, ToolRef
@@ -29,9 +29,10 @@ def parse_tools(tools: Field) -> Iterator[Tool | HostedTool]:
     """Yield the tools of an array, those of a namespace one by one."""
     for tool in tools.items():
         if tool.field("type").value == "namespace":
-            namespace = tool.field("name").text()
+            namespace, described = tool.field("name").text(), tool.field("description").optional_text()
             for inner in tool.field("tools").items():
-                yield _tool(inner, namespace)
+                found = _tool(inner, namespace)
+                yield replace(found, namespace_description=described) if isinstance(found, Tool) else found
         else:
             yield _tool(tool, None)
 
