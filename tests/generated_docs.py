@@ -17,8 +17,10 @@ from cachegate.config import (
     CacheGuardConfig,
     ClientConfig,
     Config,
+    CopilotProviderConfig,
     HttpProviderConfig,
     LimitsConfig,
+    OwnProviderConfig,
     SyntheticProviderConfig,
 )
 from cachegate.wire import overflows, refusals
@@ -30,7 +32,9 @@ _PART = re.compile(r"(<!-- (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL
 
 SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("Top level", Config),
-    ("Providers of kind `anthropic`, `openai` or `codex`", HttpProviderConfig),
+    ("Providers over HTTP: every kind but `copilot` and `synthetic`", HttpProviderConfig),
+    ("Providers of kind `copilot`", CopilotProviderConfig),
+    ("`ownProvider` of kind `copilot`", OwnProviderConfig),
     ("Providers of kind `synthetic`", SyntheticProviderConfig),
     ("`cacheGuard`", CacheGuardConfig),
     ("`limits`", LimitsConfig),

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from cachegate.providers.presets import PRESETS
 from cachegate.wire.chat import request_parser as chat_parser
 from cachegate.wire.chat import request_renderer as chat_renderer
+from cachegate.wire.copilot import setup as copilot_setup
 from cachegate.wire.messages import content_parser
 from cachegate.wire.messages import request_parser as messages_parser
 from cachegate.wire.messages import request_renderer as messages_renderer
@@ -21,6 +22,7 @@ DROPPED: tuple[Table, ...] = (
     ("Towards a Messages upstream", messages_renderer.DROPPED),
     ("Towards a Responses upstream", responses_renderer.DROPPED),
     ("Towards a Chat upstream", chat_renderer.DROPPED),
+    ("Towards a session of GitHub Copilot", copilot_setup.DROPPED),
 )
 REFUSED: tuple[Table, ...] = (
     ("In a Messages request", {**messages_parser.REFUSED, **content_parser.REFUSED}),

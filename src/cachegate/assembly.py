@@ -8,7 +8,14 @@ from collections.abc import Callable, Mapping
 
 from yarl import URL
 
-from cachegate.config import Config, HttpProviderConfig, ProviderConfig, SyntheticProviderConfig
+from cachegate.config import (
+    Config,
+    CopilotProviderConfig,
+    HttpProviderConfig,
+    ProviderConfig,
+    SyntheticProviderConfig,
+)
+from cachegate.errors import ConfigError
 from cachegate.guard.scope import SECRET_BYTES
 from cachegate.observe.record import Observer
 from cachegate.providers.address import pinned_addresses
@@ -64,6 +71,8 @@ def _bound(name: str, row: ProviderConfig, config: Config, environ: Mapping[str,
         case SyntheticProviderConfig():
             settings = SyntheticSettings(row.minimum_tokens, row.lifetime_seconds, row.pace_seconds)
             return Bound(name, SyntheticProvider(settings))
+        case CopilotProviderConfig():
+            return Bound(name, _copilot(name, row, config, environ))
 
 
 PASSING_THROUGH = frozenset({"anthropic", "openai", "codex"})
@@ -75,6 +84,37 @@ def _key(row: HttpProviderConfig, preset: Preset, environ: Mapping[str, str]) ->
     if row.api_key is not None:
         return row.api_key.get_secret_value()
     return None if preset.kind in PASSING_THROUGH else environ.get(preset.key_variable) or None
+
+
+COPILOT_TOKENS = ("COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN")
+"""Where Copilot's own program looks for a token, in this order."""
+
+
+def _copilot(name: str, row: CopilotProviderConfig, config: Config, environ: Mapping[str, str]) -> Provider:
+    try:
+        from cachegate.providers.copilot.provider import CopilotProvider, CopilotSettings  # noqa: PLC0415 -- an extra
+        from cachegate.providers.copilot.runtime import OwnProvider, RuntimeSettings, SdkRuntime  # noqa: PLC0415
+    except ImportError:
+        words = f"providers.{name}: GitHub's SDK is not installed. Run: pip install 'cachegate[copilot]'"
+        raise ConfigError("the configuration", (words,)) from None
+    own = row.own_provider
+    provider = None
+    if own is not None:
+        key = None if own.api_key is None else own.api_key.get_secret_value()
+        provider = OwnProvider(own.kind, own.base_url, key, own.wire_api, own.prompt_tokens_max)
+    found = next((environ[variable] for variable in COPILOT_TOKENS if environ.get(variable)), None)
+    token = found if row.github_token is None else row.github_token.get_secret_value()
+    settings = RuntimeSettings(row.cli_path, token, provider, environ)
+    return CopilotProvider(
+        SdkRuntime(settings),
+        CopilotSettings(
+            sessions_max=row.max_sessions,
+            idle_s=row.idle_seconds,
+            silence_s=config.limits.upstream_idle_seconds,
+            keepalive_s=config.limits.keep_alive_seconds,
+            models=tuple(row.models),
+        ),
+    )
 
 
 def _http(row: HttpProviderConfig, config: Config, environ: Mapping[str, str]) -> Provider:

@@ -21,8 +21,17 @@ from rich.table import Table
 
 from cachegate import __version__
 from cachegate import demo as demonstration
-from cachegate.assembly import assemble, dismantle
-from cachegate.config import Config, HttpProviderConfig, Loaded, ProviderConfig, find, load
+from cachegate.assembly import COPILOT_TOKENS, assemble, dismantle
+from cachegate.config import (
+    Config,
+    CopilotProviderConfig,
+    HttpProviderConfig,
+    Loaded,
+    ProviderConfig,
+    SyntheticProviderConfig,
+    find,
+    load,
+)
 from cachegate.errors import BadInput, ConfigError
 from cachegate.launch import CLIENTS, plan
 from cachegate.observe.diagnostics import Diagnostics
@@ -193,8 +202,9 @@ def providers(config: ConfigOption = None) -> None:
         names = ", ".join(name for name, row in rows.items() if row.kind == kind)
         speaks = ", ".join(dict.fromkeys(protocol.value for protocol, _ in preset.paths))
         table.add_row(kind, speaks, preset.key_variable or "-", preset.base_url or "(yours)", names or "-")
-    names = ", ".join(name for name, row in rows.items() if row.kind == "synthetic")
-    table.add_row("synthetic", "messages, responses, chat", "-", "(embedded)", names or "-")
+    for kind, key, address in (("copilot", COPILOT_TOKENS[0], "(its own runtime)"), ("synthetic", "-", "(embedded)")):
+        names = ", ".join(name for name, row in rows.items() if row.kind == kind)
+        table.add_row(kind, "messages, responses, chat", key, address, names or "-")
     Console().print(table)
 
 
@@ -283,10 +293,14 @@ def _summary(config: Config) -> list[str]:
 
 
 def _credentials(row: ProviderConfig) -> str:
-    if not isinstance(row, HttpProviderConfig):
-        return "embedded, no account"
-    own = "the client's own key" if row.api_key is None else "configured key"
-    return f"{own}, self-hosted" if row.self_hosted else own
+    match row:
+        case SyntheticProviderConfig():
+            return "embedded, no account"
+        case CopilotProviderConfig():
+            return "GitHub account" if row.own_provider is None else f"key for {row.own_provider.base_url}"
+        case HttpProviderConfig():
+            own = "the client's own key" if row.api_key is None else "configured key"
+            return f"{own}, self-hosted" if row.self_hosted else own
 
 
 def _url(host: str, port: int) -> str:

@@ -35,6 +35,13 @@ class _Section(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
+def _checked_url(value: str) -> str:
+    url = URL(value)
+    if url.scheme not in {"http", "https"} or not url.host or url.user or url.query_string or url.fragment:
+        raise ValueError("must look like https://host[:port][/path], without user, query or fragment")
+    return value
+
+
 class HttpProviderConfig(_Section):
     """A provider reached over HTTP."""
 
@@ -57,12 +64,7 @@ class HttpProviderConfig(_Section):
     @field_validator("base_url")
     @classmethod
     def _is_url(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        url = URL(value)
-        if url.scheme not in {"http", "https"} or not url.host or url.user or url.query_string or url.fragment:
-            raise ValueError("must look like https://host[:port][/path], without user, query or fragment")
-        return value
+        return None if value is None else _checked_url(value)
 
 
 class SyntheticProviderConfig(_Section):
@@ -78,7 +80,48 @@ class SyntheticProviderConfig(_Section):
     """Pause of a `slow` model between two events."""
 
 
-ProviderConfig = Annotated[HttpProviderConfig | SyntheticProviderConfig, Field(discriminator="kind")]
+class OwnProviderConfig(_Section):
+    """A provider that Copilot's runtime asks with a key of yours, instead of GitHub."""
+
+    kind: Literal["anthropic", "azure", "openai"]
+    """Whose API it speaks; `openai` for all that imitate it."""
+    base_url: str
+    """Its address: with `/v1` for `openai`, without for `anthropic`."""
+    api_key: SecretStr | None = None
+    """Its key; none for a server on this machine."""
+    wire_api: Literal["completions", "responses"] | None = None
+    """Which of OpenAI's two APIs."""
+    prompt_tokens_max: int | None = Field(default=None, ge=1)
+    """The model's limit. Beyond it the runtime would compact; the caller is told of a full context instead."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_url(cls, value: str) -> str:
+        return _checked_url(value)
+
+
+class CopilotProviderConfig(_Section):
+    """GitHub Copilot through its own runtime; needs `pip install 'cachegate[copilot]'`."""
+
+    kind: Literal["copilot"]
+    """GitHub Copilot's runtime, a session for each conversation."""
+    github_token: SecretStr | None = None
+    """Of an account with Copilot. Without it the usual variables, then whoever signed in with `copilot`."""
+    cli_path: str | None = None
+    """The runtime's program; otherwise the `copilot` on the PATH."""
+    own_provider: OwnProviderConfig | None = None
+    """Another provider than GitHub, with a key of yours."""
+    models: list[str] = Field(default_factory=list)
+    """Names to list at `/v1/models`."""
+    max_sessions: int = Field(default=16, ge=1, le=1_000)
+    """Conversations alive at once; the longest unused one ends for a new one."""
+    idle_seconds: float = Field(default=1_800.0, gt=0)
+    """A conversation that nobody used for so long ends, and is rebuilt when it goes on."""
+
+
+ProviderConfig = Annotated[
+    HttpProviderConfig | SyntheticProviderConfig | CopilotProviderConfig, Field(discriminator="kind")
+]
 
 
 class CacheGuardConfig(_Section):
@@ -329,7 +372,7 @@ def _expanded(value: object, environ: Mapping[str, str], where: str, problems: l
     return _VARIABLE.sub(put, value)
 
 
-_KINDS = ", ".join((*PRESETS, "synthetic"))
+_KINDS = ", ".join((*PRESETS, "copilot", "synthetic"))
 
 
 def _words(detail: ErrorDetails) -> str:
@@ -353,7 +396,10 @@ def _words(detail: ErrorDetails) -> str:
 
 
 def _known_keys() -> list[str]:
-    sections = (Config, HttpProviderConfig, SyntheticProviderConfig, CacheGuardConfig, LimitsConfig, ClientConfig)
+    sections = (
+        Config, HttpProviderConfig, SyntheticProviderConfig, CopilotProviderConfig, OwnProviderConfig,
+        CacheGuardConfig, LimitsConfig, ClientConfig,
+    )  # fmt: skip
     return sorted({to_camel(name) for section in sections for name in section.model_fields})
 
 

@@ -1,6 +1,6 @@
 """The contract of a provider, held by every provider: one head, then pieces, observations beside them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -9,6 +9,7 @@ from yarl import URL
 
 from cachegate.guard.usage import Usage
 from cachegate.providers.base import Call, Head, Piece, Provider
+from cachegate.providers.copilot.provider import CopilotProvider, CopilotSettings
 from cachegate.providers.http import HttpProvider, Upstream
 from cachegate.providers.passage import Terms
 from cachegate.providers.presets import PRESETS
@@ -17,6 +18,7 @@ from cachegate.wire.facts import InferenceRequest, Operation, Protocol
 from cachegate.wire.parse import Received, parse
 from cachegate.wire.seen import Finished
 from cachegate.wire.sse import SseReader
+from copilot_runtime import ScriptedRuntime
 from provider_streams import PATH, body, events, request
 from scripted_upstream import ScriptedUpstream, stream, whole
 
@@ -34,7 +36,7 @@ def inference(protocol: Protocol, *, streamed: bool, operation: Operation = Oper
     return parse(Received(protocol, operation, (("content-type", "application/json"),), "", data, data), bytes(32))
 
 
-@pytest.fixture(params=["http", "synthetic"])
+@pytest.fixture(params=["http", "synthetic", "copilot"])
 async def provider(
     request: pytest.FixtureRequest, protocol: Protocol, upstream: ScriptedUpstream
 ) -> AsyncIterator[Provider]:
@@ -45,11 +47,12 @@ async def provider(
     upstream.answer = answer  # type: ignore[assignment]
     kind = "anthropic" if protocol is Protocol.MESSAGES else "openai"
     url = URL(upstream.url if protocol is Protocol.MESSAGES else f"{upstream.url}/v1")
-    made: Provider = (
-        SyntheticProvider()
-        if request.param == "synthetic"
-        else HttpProvider(Upstream(Terms(PRESETS[kind], frozenset(Protocol), None, None), url))
-    )
+    providers: dict[str, Callable[[], Provider]] = {
+        "http": lambda: HttpProvider(Upstream(Terms(PRESETS[kind], frozenset(Protocol), None, None), url)),
+        "synthetic": SyntheticProvider,
+        "copilot": lambda: CopilotProvider(ScriptedRuntime(), CopilotSettings(models=("model-x",))),
+    }
+    made = providers[request.param]()
     yield made
     await made.close()
 

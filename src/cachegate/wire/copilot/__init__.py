@@ -1,0 +1,1 @@
+"""GitHub Copilot's own runtime: what a conversation looks like as the events of a session, both ways."""
