@@ -1,6 +1,7 @@
 """A real llama.cpp behind the gateway, asked in all protocols as it is and translated: its prompt cache survives."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from itertools import pairwise
 from typing import Any
@@ -31,11 +32,18 @@ SCHEMA = {
 TOOLS = {"read_line": SCHEMA, "delete_line": SCHEMA}
 CUT = {Protocol.MESSAGES: "max_tokens", Protocol.RESPONSES: "max_output_tokens", Protocol.CHAT: "length"}
 CALLED = {Protocol.MESSAGES: "tool_use", Protocol.RESPONSES: "completed", Protocol.CHAT: "tool_calls"}
-FAILED = {
-    Protocol.MESSAGES: b'{"type":"error","error":{',
-    Protocol.RESPONSES: b'{"type":"response.failed",',
-    Protocol.CHAT: b'{"error":{',
+OUTGROWN = b'{"code":500,"message":"Context size has been exceeded.","type":"server_error"}'
+RELAYED = {
+    Protocol.MESSAGES: OUTGROWN,
+    Protocol.RESPONSES: b'{"error":%b}' % OUTGROWN,
+    Protocol.CHAT: b'{"error":%b}' % OUTGROWN,
 }
+TRANSLATED = {
+    Protocol.MESSAGES: b'{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long"}}',
+    Protocol.RESPONSES: b'"error":{"code":"context_length_exceeded","message":"Context size has been exceeded."',
+    Protocol.CHAT: b'"message":"Context size has been exceeded."',
+}
+"""How a broken stream ends: in llama.cpp's own bytes, or as what clients know as a full context."""
 STREAMED_OR_WHOLE = pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
 
 
@@ -150,7 +158,6 @@ async def test_each_turn_reuses_all_that_came_before_it(
 
 @STREAMED_OR_WHOLE
 async def test_thoughts_and_tool_calls_are_understood_and_the_cache_survives_them(
-    request: pytest.FixtureRequest,
     thinker: LlamaCpp,
     asked: Protocol,
     protocol: Protocol,
@@ -162,23 +169,40 @@ async def test_thoughts_and_tool_calls_are_understood_and_the_cache_survives_the
         told = await three_calls(CONVERSATIONS[protocol](gateway.url, instructions, TOOLS), streamed=streamed)
         assert_each_reuses_the_prompt_before(told, await settled(gateway, 3), but=len(OPENING))
     assert {(answer.thoughts, answer.text, answer.stop) for answer in told} == {(THOUGHT, TEXT, CALLED[protocol])}
-    if asked not in {protocol, Protocol.CHAT}:
-        reason = f"thoughts without a signature are not sent back to a {asked.value} provider"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     # The end of its thoughts is one more token, and so is the beginning of a call, which is written anew from there.
     assert min(reused_of_answers(told)) >= len(THOUGHT) + 1 + len(TEXT) + 1
 
 
+async def test_the_cache_survives_the_thoughts_of_a_codex_whose_tools_llamacpp_does_not_know(
+    thinker: LlamaCpp, instructions: str
+) -> None:
+    """Codex keeps of a thought its summary and its opaque value, and a custom tool has all of it written anew."""
+    history: list[Any] = []
+    usages: list[Any] = []
+    fixed = {"instructions": instructions, "tools": [{"type": "custom", "name": "apply_patch"}], "stream": False}
+    async with running_gateway(config(thinker, Protocol.RESPONSES)) as gateway:
+        for text in ("First.", "Second?", "Third!"):
+            history.append({"role": "user", "content": text})
+            asking = {"model": MODEL, "max_output_tokens": 200, **fixed, "input": history}
+            async with gateway.client.post(gateway.url + PATH[Protocol.RESPONSES], json=asking) as answer:
+                told = await answer.json()
+            assert [item["type"] for item in told["output"]] == ["reasoning", "message"], told
+            history += [{name: part for name, part in item.items() if name != "content"} for item in told["output"][:1]]
+            history += told["output"][1:]
+            usages.append(told["usage"])
+    reused = [
+        after["input_tokens_details"]["cached_tokens"] - before["input_tokens"] for before, after in pairwise(usages)
+    ]
+    assert min(reused) >= len(THOUGHT) + 1 + len(TEXT)
+
+
 async def test_no_thoughts_are_invented_where_there_were_none(
-    request: pytest.FixtureRequest, caller: LlamaCpp, asked: Protocol, protocol: Protocol, instructions: str
+    caller: LlamaCpp, asked: Protocol, protocol: Protocol, instructions: str
 ) -> None:
     async with running_gateway(config(caller, asked)) as gateway:
         told = await three_calls(CONVERSATIONS[protocol](gateway.url, instructions, TOOLS), streamed=True)
         assert_each_reuses_the_prompt_before(told, await settled(gateway, 3))
     assert {(answer.thoughts, answer.text, answer.stop) for answer in told} == {("", TEXT, CALLED[protocol])}
-    if asked is Protocol.CHAT and protocol is not Protocol.CHAT:
-        reason = "a call without thoughts is sent back with a blank one, which only some providers need"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     assert min(reused_of_answers(told)) >= len(TEXT) + 1
 
 
@@ -211,18 +235,20 @@ async def test_an_answer_that_was_cut_is_told_as_cut(
 
 
 async def test_a_full_context_is_on_record_and_told_in_the_protocols_own_words(
-    request: pytest.FixtureRequest, gateway: RunningGateway, asked: Protocol, protocol: Protocol
+    llamacpp: LlamaCpp, gateway: RunningGateway, asked: Protocol, protocol: Protocol
 ) -> None:
-    text = "x" * (CONTEXT_TOKENS + 1)
-    async with gateway.client.post(gateway.url + PATH[protocol], json=body(protocol, text, streamed=True)) as answer:
-        status, error = answer.status, (await answer.json())["error"]
+    overflowing = body(protocol, "x" * (CONTEXT_TOKENS + 1), streamed=True)
+    async with gateway.client.post(gateway.url + PATH[protocol], json=overflowing) as answer:
+        status, told = answer.status, await answer.read()
+    error = json.loads(told)["error"]
     (record,) = await settled(gateway, 1)
     assert (status, record.status, record.detail) == (400, 400, "context_length_exceeded")
     assert str(CONTEXT_TOKENS) in error["message"]
     if asked is protocol:
-        reason = "an error is relayed in llama.cpp's words: type exceed_context_size_error, and no code of OpenAI's"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
-    if protocol is Protocol.MESSAGES:
+        async with gateway.client.post(llamacpp.url + PATH[protocol], json=overflowing) as answer:
+            assert told == await answer.read(), "relayed as it is"
+        assert error["type"] == "exceed_context_size_error"
+    elif protocol is Protocol.MESSAGES:
         assert "prompt is too long" in error["message"]
     else:
         assert error["code"] == "context_length_exceeded"
@@ -264,7 +290,7 @@ async def test_usage_is_measured_and_hidden_from_a_client_that_did_not_ask(gatew
 
 
 async def test_a_stream_that_llamacpp_breaks_off_ends_as_failed(
-    request: pytest.FixtureRequest, shared_by_two: LlamaCpp, asked: Protocol, protocol: Protocol
+    shared_by_two: LlamaCpp, asked: Protocol, protocol: Protocol
 ) -> None:
     """Two slots share a cache: when a second prompt has no room beside what the first answer took, both fail."""
     half = "x" * (shared_by_two.context_tokens // 2)
@@ -280,12 +306,11 @@ async def test_a_stream_that_llamacpp_breaks_off_ends_as_failed(
         told = await asyncio.gather(first, listen())
         records = await settled(gateway, 2)
     assert {record.ending for record in records} == {Ending.FAILED}
-    last = [SseReader().feed(data)[1][-1].data for data in told]
-    assert all(FAILED[protocol] in data for data in last)
-    if asked is not Protocol.CHAT:
-        request.applymarker(pytest.mark.xfail(strict=True, reason=f"no {asked.value} reader knows this error's shape"))
-    assert {record.detail for record in records} == {"server_error"}
-    assert all(b"Context size has been exceeded." in data for data in last)
+    assert {record.detail for record in records} == {"context_length_exceeded"}
+    for data in told:
+        *before, last = SseReader().feed(data)[1]
+        assert (RELAYED if asked is protocol else TRANSLATED)[protocol] in last.data
+        assert asked is not protocol or not any(b"exceeded" in event.data for event in before), "once"
 
 
 async def test_tokens_are_counted_by_the_model_itself(llamacpp: LlamaCpp) -> None:

@@ -42,7 +42,7 @@ class Takes:
     """Freeform tools."""
     call_ids: str = r".{1,40}"
     thoughts: bool = False
-    """It wants its `reasoning_content` back beside the calls that it made."""
+    """It refuses its own calls without `reasoning_content`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ _ALL = {M: "/v1/messages", R: "/v1/responses", C: "/v1/chat/completions"}
 _THINKS = Takes(thoughts=True)
 
 
-def _local(kind: str, port: int, chat: Takes | None = None) -> Facts:
-    return Facts(kind, f"http://127.0.0.1:{port}", _ALL, chat=chat or Takes(), coarse_effort=True)
+def _local(kind: str, port: int) -> Facts:
+    return Facts(kind, f"http://127.0.0.1:{port}", _ALL, chat=Takes(), coarse_effort=True)
 
 
 _ROWS = (
@@ -158,7 +158,7 @@ _ROWS = (
         "groq", "https://api.groq.com/openai/v1", _CHAT_PATH, "GROQ_API_KEY",
         chat=Takes(_PLAIN | {"reasoning_effort"}),
     ),
-    _local("llamacpp", 8080, _THINKS),
+    _local("llamacpp", 8080),
     _local("vllm", 8000),
     _local("sglang", 30000),
     _local("ollama", 11434),

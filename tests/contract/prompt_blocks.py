@@ -22,6 +22,11 @@ def blocks_of(protocol: Protocol, body: bytes) -> Blocks:
     return tuple(_text(block) for block in _BLOCKS[protocol](json.loads(body)))
 
 
+def bytes_of(blocks: Blocks) -> int:
+    """Return how large a prompt is."""
+    return sum(len(block.encode(errors="surrogatepass")) for block in blocks)
+
+
 def marked_blocks(protocol: Protocol, body: bytes) -> list[int]:
     """Return the numbers of the blocks that carry a cache mark."""
     blocks = enumerate(_BLOCKS[protocol](json.loads(body)))

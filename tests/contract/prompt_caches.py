@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from cachegate.wire.facts import Protocol
-from contract.prompt_blocks import Blocks, blocks_of, marked_blocks
+from contract.prompt_blocks import Blocks, blocks_of, bytes_of, marked_blocks
 
 LOOK_BACK = 20
 
@@ -13,11 +13,15 @@ class PromptCache:
     """What one account has cached."""
 
     protocol: Protocol = Protocol.MESSAGES
+    bytes_min: int = 0
+    """A mark that stands earlier in the prompt is passed over: providers keep nothing that is small."""
     _entries: set[Blocks] = field(default_factory=set)
 
     def serve(self, body: bytes) -> int:
         """Serve a request: return how many of its blocks come from the cache, and keep what it marks."""
-        blocks, marks = blocks_of(self.protocol, body), marked_blocks(self.protocol, body)
+        blocks = blocks_of(self.protocol, body)
+        marked = marked_blocks(self.protocol, body)
+        marks = [mark for mark in marked if bytes_of(blocks[: mark + 1]) >= self.bytes_min]
         read = 0
         for mark in marks:
             for end in range(mark + 1, max(mark + 1 - LOOK_BACK, 0), -1):

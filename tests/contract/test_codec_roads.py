@@ -125,7 +125,12 @@ PRESETS: Mapping[str, Target] = {
     "anthropic's older models": target(Protocol.MESSAGES, Quirk.NO_ADAPTIVE_THINKING),
     "z.ai": target(Protocol.MESSAGES, Quirk.NO_ADAPTIVE_THINKING, Quirk.NO_CACHE_MARKS),
     "deepseek": target(
-        Protocol.CHAT, Quirk.MAX_TOKENS, Quirk.NO_DEVELOPER, Quirk.REASONING_CONTENT, Quirk.NO_JSON_SCHEMA
+        Protocol.CHAT,
+        Quirk.MAX_TOKENS,
+        Quirk.NO_DEVELOPER,
+        Quirk.REASONING_CONTENT,
+        Quirk.NEEDS_THOUGHTS,
+        Quirk.NO_JSON_SCHEMA,
     ),
     "openrouter": target(Protocol.CHAT, Quirk.CHAT_CACHE_MARKS, Quirk.CHAT_CACHE_KEY, Quirk.REASONING_OBJECT),
     "a strict server": target(

@@ -31,7 +31,7 @@ def check(protocol: Protocol, body: bytes, quirks: frozenset[str] = frozenset())
         case Protocol.MESSAGES:
             _check_messages(request, quirks)
         case Protocol.RESPONSES:
-            _check_responses(request)
+            _check_responses(request, quirks)
         case Protocol.CHAT:
             _check_chat(request, quirks)
 
@@ -118,7 +118,7 @@ def _check_turns(messages: Sequence[Json], quirks: frozenset[str]) -> None:
             assert not known & set(pending), "tool_use ids must be unique"
             known |= set(pending)
         for block in blocks:
-            _check_block(role, block)
+            _check_block(role, block, unsigned=Quirk.PLAIN_THOUGHTS in quirks)
     assert not pending, "the last calls have no results"
     roles = [message["role"] for message in messages]
     for before, role, after in zip(["", *roles], roles, [*roles[1:], "assistant"], strict=False):
@@ -146,7 +146,7 @@ def _joined(messages: Sequence[Json]) -> Iterator[tuple[str, list[Json]]]:
     yield from turns
 
 
-def _check_block(role: str, block: Json) -> None:
+def _check_block(role: str, block: Json, *, unsigned: bool = False) -> None:
     match block["type"]:
         case "text":
             assert block["text"].strip(), "text content blocks must contain non-whitespace text"
@@ -166,7 +166,7 @@ def _check_block(role: str, block: Json) -> None:
                     _check_block("user", part)
         case "thinking":
             assert role == "assistant"
-            assert block["signature"]
+            assert block["signature"] or (unsigned and block["thinking"])
             assert "cache_control" not in block
         case "redacted_thinking":
             assert role == "assistant"
@@ -196,7 +196,7 @@ def _check_source(block: Json) -> None:
 # --- Responses ---
 
 
-def _check_responses(body: Json) -> None:
+def _check_responses(body: Json, quirks: frozenset[str]) -> None:
     names = [name for tool in _every_tool(body) for name in _responses_names(tool)]
     _check_names(names, _OPENAI_NAME)
     _check_spaces(body.get("tools", []))
@@ -234,8 +234,7 @@ def _check_responses(body: Json) -> None:
                 assert item["call_id"] not in results
                 results.add(item["call_id"])
             case "reasoning":
-                assert item["encrypted_content"]
-                assert all(part["type"] == "summary_text" for part in item["summary"])
+                _check_reasoning(item, quirks)
             case "compaction":
                 assert item["encrypted_content"]
             case "additional_tools":
@@ -244,6 +243,15 @@ def _check_responses(body: Json) -> None:
                 raise AssertionError(other)
     assert calls == results, f"No tool output found for function call {calls - results}"
     _check_choice(body, names)
+
+
+def _check_reasoning(item: Json, quirks: frozenset[str]) -> None:
+    assert all(part["type"] == "summary_text" for part in item["summary"])
+    if Quirk.PLAIN_THOUGHTS in quirks and "encrypted_content" not in item:
+        (said,) = item["content"]
+        assert said["text"], "llama.cpp refuses thoughts without words"
+    else:
+        assert item["encrypted_content"]
 
 
 def _check_spaces(tools: Sequence[Json]) -> None:

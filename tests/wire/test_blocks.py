@@ -56,7 +56,8 @@ def test_marks_for_the_cache_change_no_block(protocol: Protocol) -> None:
     def marked(value: Any) -> Any:
         if isinstance(value, dict):
             inner = {name: marked(part) for name, part in value.items()}
-            return {"cache_control": {"type": "ephemeral"}, "prompt_cache_breakpoint": True, **inner}
+            named = {name: {"type": "ephemeral"} for name in ("cache_control", "copilot_cache_control")}
+            return {**named, "prompt_cache_breakpoint": True, **inner}
         return [marked(part) for part in value] if isinstance(value, list) else value
 
     body = conversation(protocol)

@@ -70,6 +70,24 @@ def test_noise_changes_nothing(name: str) -> None:
     assert parts(NOISE[name]) == parts(BASE)
 
 
+COPILOT_MARK = {"copilot_cache_control": {"type": "ephemeral"}}
+
+
+def chat(*turns: Any, **fields: Any) -> Fingerprint:
+    return of(Protocol.CHAT, {"model": "m", "tools": TOOLS, "messages": [*turns], **fields})
+
+
+@pytest.mark.parametrize("mark", [MARK, COPILOT_MARK])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_mark_that_moves_through_a_chat_changes_nothing(mark: dict[str, Any], at: int) -> None:
+    turns = [user("hi"), {"role": "assistant", "content": "hello"}, user("and?")]
+    base = parts(chat(*turns))
+    assert parts(chat(*[{**turn, **mark} if number == at else turn for number, turn in enumerate(turns)])) == base
+    assert parts(chat(*[{**mark, **turn} if number == at else turn for number, turn in enumerate(turns)])) == base
+    assert parts(chat(*turns, tools=[TOOLS[0], {**TOOLS[1], **mark}])) == base
+    assert parts(chat(*turns[:2], user('"copilot_cache_control": {}'))) != base, "in a text it is one"
+
+
 CHANGED = {
     "a tool more": ("tools", messages(messages=CHAT, tools=[*TOOLS, {"name": "more"}])),
     "another schema": ("tools", messages(messages=CHAT, tools=[TOOLS[0], {"name": "write", "x": 1}])),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cachegate.wire.failures import complaint, ended, failure, judged, told
+from cachegate.wire.failures import breaks_off, complaint, ended, failure, judged, told
 from cachegate.wire.seen import Failed, Refusal
 
 
@@ -38,6 +38,41 @@ from cachegate.wire.seen import Failed, Refusal
 )  # fmt: skip
 def test_a_code_is_found_wherever_it_stands_and_never_a_message(data: Any, code: str) -> None:
     assert failure(data) == (Failed(code),)
+
+
+SAID = {"code": 500, "message": "x", "type": "server_error"}
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        (b"error", {"type": "error", "error": SAID}),
+        (b"", {"type": "error", "error": SAID}),
+        (b"", {"type": "error"}),
+        (b"error", SAID),  # llama.cpp, Messages
+        (b"", {"error": SAID}),  # llama.cpp, Responses
+        (b"error", {"error": "x"}),
+    ],
+)
+def test_an_error_in_a_stream_is_known_with_and_without_its_type(name: bytes, data: Any) -> None:
+    assert breaks_off(name, data)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        (b"vendor_event", {"type": "error", "error": SAID}),
+        (b"ping", {"error": SAID}),
+        (b"", SAID),
+        (b"", {"type": "response.created", "error": SAID}),
+        (b"", {"error": None}),
+        (b"", {}),
+        (b"error", {}),
+        (b"error", {"type": 7, "message": []}),
+    ],
+)
+def test_what_says_no_error_is_none(name: bytes, data: Any) -> None:
+    assert not breaks_off(name, data)
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,8 @@ SAMPLES: list[tuple[str, Any, Size | None]] = [
      "message": "the request exceeds the available context size, try increasing it"}}, Size(N, M)),
     ("llama.cpp, words only", {"error": {"message":
      f"request ({N} tokens) exceeds the available context size ({M} tokens), try increasing it"}}, Size(N, M)),
+    ("llama.cpp, in an answer", {"code": 500, "type": "server_error", "message": "Context size has been exceeded."},
+     None),
     ("Ollama", {"error": "the prompt is longer than the context length currently available"}, None),
     ("Ollama, newer", {"error": "input length exceeds the context length"}, None),
     ("LM Studio", {"error": "The number of tokens to keep from the initial prompt is greater than the context length"},
@@ -151,6 +153,8 @@ OTHER: list[tuple[int, Any]] = [
     (400, {"error": {"code": "previous_response_not_found", "message": "Previous response not found."}}),
     (400, {"error": {"code": "invalid_prompt", "message": "Invalid prompt: the prompt is too long or was flagged."}}),
     (400, {"message": "Service tier capacity exceeded for this model."}),
+    (500, {"code": 500, "type": "server_error", "message": "The maximum batch size has been exceeded."}),
+    (429, {"code": 429, "type": "server_error", "message": "Context size has been exceeded."}),
     (529, {"error": {"type": "overloaded_error", "message": "Overloaded"}}),
     (400, {}), (400, None), (413, None), (500, "text"),
 ]  # fmt: skip

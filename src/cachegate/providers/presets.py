@@ -64,7 +64,7 @@ class Preset:
 _VERSION = {"anthropic-version": "2023-06-01"}
 _PLAIN = frozenset({Quirk.MAX_TOKENS, Quirk.NO_DEVELOPER, Quirk.NO_STRICT})
 """What servers that imitate OpenAI's Chat usually lack."""
-_THINKER = _PLAIN | {Quirk.REASONING_CONTENT}
+_THINKER = _PLAIN | {Quirk.REASONING_CONTENT, Quirk.NEEDS_THOUGHTS}
 
 _OPENAI = frozenset({Quirk.CHAT_CACHE_KEY, Quirk.EFFORT, Quirk.PRIORITY_TIER, Quirk.VERBOSITY, Quirk.CUSTOM_TOOLS})
 _ROUTER = frozenset(
@@ -138,11 +138,11 @@ _ROWS = (
     # Its templates show the model its own thoughts again, and its cache holds them.
     Preset(
         "llamacpp", "http://127.0.0.1:8080", {**_LOCAL, **_messages(counts=True)}, "", "llamacpp",
-        _LOCAL_QUIRKS | {Quirk.REASONING_CONTENT},
+        _LOCAL_QUIRKS | {Quirk.REASONING_CONTENT, Quirk.PLAIN_THOUGHTS},
     ),
-    Preset("vllm", "http://127.0.0.1:8000", _LOCAL, "", "vllm", _LOCAL_QUIRKS),
+    Preset("vllm", "http://127.0.0.1:8000", _LOCAL, "", "vllm", _LOCAL_QUIRKS | {Quirk.PLAIN_THOUGHTS}),
     Preset("sglang", "http://127.0.0.1:30000", _LOCAL, "", "sglang", _LOCAL_QUIRKS),
-    Preset("ollama", "http://127.0.0.1:11434", _LOCAL, "", "ollama", _LOCAL_QUIRKS),
+    Preset("ollama", "http://127.0.0.1:11434", _LOCAL, "", "ollama", _LOCAL_QUIRKS | {Quirk.PLAIN_THOUGHTS}),
     Preset("lmstudio", "http://127.0.0.1:1234", _LOCAL, "", "lmstudio", _LOCAL_QUIRKS),
     Preset("openai-compatible", "", _chat("/chat/completions"), "", "openai-compatible", _PLAIN),
 )  # fmt: skip

@@ -10,7 +10,7 @@ from cachegate.wire.body import JsonObject, decode
 from cachegate.wire.facts import InferenceRequest
 from cachegate.wire.parse import SHAPES
 
-_MARKS = frozenset({"cache_control", "prompt_cache_breakpoint"})
+_MARKS = frozenset({"cache_control", "copilot_cache_control", "prompt_cache_breakpoint"})
 
 
 def canonical_blocks(request: InferenceRequest) -> list[bytes]:

@@ -28,9 +28,9 @@ _CONTENT_WITHIN = 256
 _MARK_NAMES = {
     Protocol.MESSAGES: b'"cache_control"',
     Protocol.RESPONSES: b'"prompt_cache_breakpoint"',
-    Protocol.CHAT: b'"cache_control"',
+    Protocol.CHAT: b'cache_control"',  # also of a whole message, which has another beginning
 }
-_MARK = rb'"(?:cache_control|prompt_cache_breakpoint)"\s*:\s*(?:\{[^{}]*\}|null)'
+_MARK = rb'"(?:(?:copilot_)?cache_control|prompt_cache_breakpoint)"\s*:\s*(?:\{[^{}]*\}|null)'
 _MARKS = re.compile(rb"\s*,\s*" + _MARK + rb"|" + _MARK + rb"\s*,?\s*")
 """Only a key can match: inside a string its quotes would be escaped. So it is with the next two."""
 _ONE_BLOCK = re.compile(rb'("content"\s*:\s*)\[\s*\{\s*"type"\s*:\s*"(?:text|input_text)"\s*,\s*"text"\s*:\s*(?=")')

@@ -26,6 +26,21 @@ class Complaint:
     """The error's fields."""
 
 
+def breaks_off(name: bytes, data: Fields) -> bool:
+    """Whether an event of Messages or Responses is an error.
+
+    Both have a type for it. llama.cpp leaves it out, together with the event's name, or has the error's own there.
+    """
+    kind, error = data.get("type"), data.get("error")
+    match name:
+        case b"error":
+            return kind == "error" or bool(error) or isinstance(data.get("message"), str)
+        case b"":
+            return kind == "error" or (kind is None and bool(error))
+        case _:
+            return False
+
+
 def told(data: bytes) -> object:
     """Return what the event of a failure holds: JSON as a rule, or else a text."""
     return decode(data) or data.decode("utf-8", "replace")

@@ -125,6 +125,7 @@ class Reasoning:
 
     `text` may be a summary. `opaque` goes back unchanged to the provider of `origin`; for another one the whole item is
     dropped. `wire/envelopes.py` wraps a foreign opaque value so that a client of another protocol can hand it back.
+    Without a value they go back as text, to who made them and wants that (`wire/plain_thoughts.py`).
     """
 
     text: str

@@ -41,6 +41,7 @@ PATTERNS = (
     r"maximum context length (?:is|of) \d+ tokens",  # OpenRouter, vLLM, SGLang, DeepSeek
     r"(?:prompt|input|context) token count of \d+ exceeds the limit of \d+",  # Copilot
     r"exceeds the available context size",  # llama.cpp
+    r"context size has been exceeded",  # llama.cpp, in an answer that grew too large beside those of other slots
     r"greater than the context length",  # LM Studio
     r"context window exceeds limit",  # MiniMax
     r"exceeded model token limit",  # Moonshot

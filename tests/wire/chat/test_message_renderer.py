@@ -259,6 +259,7 @@ def thought(opaque: str | None = "reasoning_content", **more: Any) -> Reasoning:
 
 
 BACK = (Quirk.REASONING_CONTENT,)
+NEEDED = (*BACK, Quirk.NEEDS_THOUGHTS)
 
 
 def test_its_own_thoughts_go_back_to_a_server_that_wants_them_with_calls() -> None:
@@ -279,8 +280,17 @@ def test_its_own_thoughts_go_back_to_a_server_that_wants_them_with_calls() -> No
 )
 def test_foreign_thoughts_are_dropped_and_nothing_is_forged_in_their_place(foreign: Reasoning) -> None:
     assert b"Hm." not in str(render(foreign, call("a"), result("a"), quirks=BACK)).encode()
-    assert render(foreign, call("a"), quirks=BACK)[0]["reasoning_content"] == NO_THOUGHTS
+    assert b"Hm." not in str(render(foreign, call("a"), result("a"), quirks=NEEDED)).encode()
+    assert render(foreign, call("a"), quirks=NEEDED)[0]["reasoning_content"] == NO_THOUGHTS
+    assert "reasoning_content" not in render(foreign, call("a"), quirks=BACK)[0]
     assert "reasoning_content" not in render(foreign, call("a"))[0]
+
+
+def test_a_blank_thought_goes_to_those_only_who_refuse_a_call_without_one() -> None:
+    assert render(call("a"), quirks=NEEDED)[0]["reasoning_content"] == NO_THOUGHTS
+    assert "reasoning_content" not in render(call("a"), quirks=BACK)[0], "a template would show it to the model"
+    assert render(thought(), call("a"), quirks=NEEDED)[0]["reasoning_content"] == "Hm."
+    assert "reasoning_content" not in render(said("Done."), quirks=NEEDED)[0]
 
 
 def test_openrouter_gets_its_details_back_or_else_its_text() -> None:

@@ -6,13 +6,16 @@ from cachegate.wire.envelopes import Envelope, open_envelope
 from cachegate.wire.facts import Protocol
 from cachegate.wire.hub import Delta, PartEnded, PartKind, PartStarted, Request, Target, ToolCall, ToolRef
 from cachegate.wire.messages.answer_parts import AnswerPart, AnswerParts, PartEvent
+from cachegate.wire.quirks import Quirk
 
 ASKED = Request("m", stream=True)
 THOUGHT = PartStarted(0, PartKind.THINKING, item_id="rs_1")
 
 
-def taken(*events: PartEvent, origin: Protocol | None = None, binding: str = "openai") -> AnswerParts:
-    parts = AnswerParts(ASKED, Target("m", binding, origin=origin))
+def taken(
+    *events: PartEvent, origin: Protocol | None = None, binding: str = "openai", quirks: tuple[Quirk, ...] = ()
+) -> AnswerParts:
+    parts = AnswerParts(ASKED, Target("m", binding, origin=origin, quirks=frozenset(quirks)))
     parts.name("resp_1")
     for event in events:
         parts.take(event)
@@ -64,6 +67,18 @@ def test_a_foreign_thought_goes_into_an_envelope(ended: PartEnded, sealed: Envel
     assert open_envelope(thought.opaque) == sealed
     again = part(THOUGHT, Delta(0, "Hm."), ended, origin=Protocol.RESPONSES)
     assert again.opaque == thought.opaque
+
+
+def test_a_thought_that_its_upstream_takes_back_unsigned_says_whose_it_is() -> None:
+    plain = (Quirk.PLAIN_THOUGHTS,)
+    thought = part(THOUGHT, Delta(0, "Hm."), PartEnded(0), origin=Protocol.MESSAGES, quirks=plain)
+    assert open_envelope(thought.opaque or "") == Envelope(Protocol.MESSAGES, "openai", "", "", "rs_1")
+    assert part(THOUGHT, Delta(0, "Hm."), PartEnded(0), origin=Protocol.MESSAGES).opaque is None
+    assert part(THOUGHT, Delta(0, "Hm."), PartEnded(0, "sig"), origin=Protocol.MESSAGES, quirks=plain).opaque == "sig"
+    assert part(THOUGHT, PartEnded(0), origin=Protocol.MESSAGES, quirks=plain).is_empty
+    cited = PartEnded(0, annotations=({"type": "char_location"},))
+    spoken = part(PartStarted(0, PartKind.TEXT), Delta(0, "a"), cited, origin=Protocol.MESSAGES, quirks=plain)
+    assert (spoken.opaque, spoken.citations) == (None, cited.annotations)
 
 
 @pytest.mark.parametrize("origin", [None, Protocol.CHAT])

@@ -27,6 +27,7 @@ from cachegate.wire.hub import (
     ToolRef,
 )
 from cachegate.wire.messages.answer_reader import STOPS, AnswerReader, read_body
+from cachegate.wire.overflows import CODE
 from cachegate.wire.sse import SseEvent
 from wire.transcripts import MESSAGES, byte_by_byte, feed, in_two
 
@@ -222,6 +223,23 @@ def test_what_was_left_open_is_ended_and_nothing_follows_an_end() -> None:
     )  # fmt: skip
     error = {"type": "error", "error": {"type": "api_error", "message": "x"}}
     assert read(error, STOP) == (Broken(ErrorKind.UPSTREAM, 500, "api_error", "x"),)
+
+
+BARE = {"code": 503, "message": "Loading model", "type": "unavailable_error"}
+
+
+@pytest.mark.parametrize(("name", "data"), [(b"error", BARE), (b"error", {"error": BARE}), (b"", {"error": BARE})])
+def test_an_error_without_the_protocols_shape_is_told_in_its_own_words(name: bytes, data: dict[str, Any]) -> None:
+    reader = AnswerReader(ASKED, ANTHROPIC)
+    told = reader.read(SseEvent(name, encode(data)))
+    assert told == (Broken(ErrorKind.UPSTREAM, 500, "unavailable_error", "Loading model"),)
+    assert reader.read(SseEvent(name, encode(data))) == (), "once"
+
+
+def test_an_answer_that_outgrows_the_slots_of_llamacpp_is_an_overflow() -> None:
+    said = "Context size has been exceeded."
+    error = SseEvent(b"error", encode({"code": 500, "message": said, "type": "server_error"}))
+    assert AnswerReader(ASKED, ANTHROPIC).read(error) == (Broken(ErrorKind.INVALID, 400, CODE, said),)
 
 
 def test_a_cut_stream_has_no_end() -> None:

@@ -302,6 +302,26 @@ def test_a_thought_goes_to_whom_it_belongs(thought: Reasoning, blocks: list[Any]
     assert turns(user("a"), thought, said("b")) == [("user", [text("a")]), ("assistant", [*blocks, text("b")])]
 
 
+UNSIGNED = {**THINKING, "signature": ""}
+
+
+@pytest.mark.parametrize(
+    ("thought", "blocks"),
+    [
+        (Reasoning("Hm.", None, Protocol.MESSAGES, binding=HERE), [UNSIGNED]),
+        (Reasoning("Hm.", None, Protocol.MESSAGES), [UNSIGNED]),
+        (Reasoning("Hm.", "reasoning_content", Protocol.CHAT), [UNSIGNED]),
+        (OWN, [THINKING]),
+        (Reasoning("Hm.", None, Protocol.MESSAGES, binding="account-two"), []),
+        (Reasoning("Hm.", None, Protocol.RESPONSES, binding=HERE), []),
+        (Reasoning("", None, Protocol.MESSAGES, binding=HERE), []),
+    ],
+)
+def test_a_thought_without_a_signature_goes_back_where_there_are_none(thought: Reasoning, blocks: list[Any]) -> None:
+    turned = turns(user("a"), thought, said("b"), quirks=(Quirk.PLAIN_THOUGHTS,))
+    assert turned == [("user", [text("a")]), ("assistant", [*blocks, text("b")])]
+
+
 @pytest.mark.parametrize("after", [(), (user("b"),), (said(" "), user("b")), (system("b"),)])
 def test_no_turn_ends_with_a_thought(after: tuple[Item, ...]) -> None:
     assert all(role != "assistant" for role, _ in turns(user("a"), OWN, *after))

@@ -90,6 +90,25 @@ def test_an_event_that_is_no_object_of_its_kind_says_nothing(name: bytes, data: 
     assert not reader.terminal
 
 
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        (b"error", {"code": 503, "message": "Loading.", "type": "unavailable_error"}),  # llama.cpp
+        (b"error", {"error": {"code": 503, "message": "Loading.", "type": "unavailable_error"}}),
+        (b"", {"error": {"code": 503, "message": "Loading.", "type": "unavailable_error"}}),
+    ],
+)
+def test_an_error_without_the_protocols_shape_ends_the_stream_all_the_same(name: bytes, data: dict[str, Any]) -> None:
+    reader = MessagesReader()
+    assert reader.read(SseEvent(name, encode(data))) == (Failed("unavailable_error"),)
+    assert reader.terminal, "the client got it: a second one would be too many"
+    assert not reader.finished
+
+
+def test_an_error_where_a_whole_answer_should_be_needs_no_type() -> None:
+    assert read_body({"error": {"type": "overloaded_error", "message": "x"}}) == (Failed("overloaded_error"),)
+
+
 def test_the_last_known_value_of_each_count_holds() -> None:
     seen = read(
         start(input_tokens=10, cache_read_input_tokens=100, cache_creation_input_tokens=1),

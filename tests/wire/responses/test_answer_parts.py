@@ -5,6 +5,7 @@ import pytest
 from cachegate.wire.envelopes import Envelope, open_envelope
 from cachegate.wire.facts import Protocol
 from cachegate.wire.hub import PartEnded, PartKind, PartStarted, Target, ToolCall, ToolRef
+from cachegate.wire.quirks import Quirk
 from cachegate.wire.responses.answer_objects import Identity
 from cachegate.wire.responses.answer_parts import PARTS, Frames, Place
 from cachegate.wire.responses.tool_parser import CLIENT_SEARCH
@@ -14,9 +15,14 @@ CITED = {"type": "url_citation", "url": "https://x", "title": "X", "start_index"
 
 
 def written(
-    started: PartStarted, *deltas: str, ended: PartEnded | None = None, origin: Protocol | None = None
+    started: PartStarted,
+    *deltas: str,
+    ended: PartEnded | None = None,
+    origin: Protocol | None = None,
+    quirks: tuple[Quirk, ...] = (),
 ) -> tuple[Frames, object]:
-    part = PARTS[started.kind](Place(IDENTITY, Target("m", "claude", origin=origin), 3), started)
+    target = Target("m", "claude", origin=origin, quirks=frozenset(quirks))
+    part = PARTS[started.kind](Place(IDENTITY, target, 3), started)
     frames = [*part.begin(), *(frame for text in deltas for frame in part.delta(text))]
     assert part.item is None
     frames += part.end(ended or PartEnded(started.index))
@@ -76,6 +82,18 @@ def test_thoughts_of_this_protocol_go_out_as_they_are(origin: Protocol | None) -
     started = PartStarted(0, PartKind.THINKING, item_id="rs_9")
     _, item = written(started, ended=PartEnded(0, opaque="gAAA"), origin=origin)
     assert item == {"id": "rs_9", "type": "reasoning", "summary": [], "encrypted_content": "gAAA"}
+
+
+@pytest.mark.parametrize("origin", [Protocol.MESSAGES, Protocol.RESPONSES])
+def test_thoughts_that_their_upstream_takes_back_as_text_go_out_in_an_envelope(origin: Protocol) -> None:
+    started, plain = PartStarted(0, PartKind.THINKING, item_id="rs_1"), (Quirk.PLAIN_THOUGHTS,)
+    _, item = written(started, "Hm", ".", origin=origin, quirks=plain)
+    assert isinstance(item, dict)
+    assert open_envelope(item["encrypted_content"]) == Envelope(origin, "claude", "Hm.", "", item_id="rs_1")
+    for more in ({"quirks": ()}, {"deltas": (), "quirks": plain}):
+        _, none = written(started, *more.get("deltas", ("Hm.",)), origin=origin, quirks=more["quirks"])
+        assert isinstance(none, dict)
+        assert "encrypted_content" not in none
 
 
 @pytest.mark.parametrize("redacted", [False, True])

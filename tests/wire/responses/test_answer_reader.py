@@ -155,6 +155,14 @@ def test_usage_is_told_before_a_failure() -> None:
     assert [type(event) for event in events[-2:]] == [Counted, Broken]
 
 
+@pytest.mark.parametrize("name", [b"", b"error"])
+def test_an_error_without_the_protocols_shape_is_told_in_its_own_words(name: bytes) -> None:
+    reader = AnswerReader(ASKED, TARGET)
+    error = SseEvent(name, encode({"error": {"code": 503, "message": "Loading model", "type": "server_error"}}))
+    assert reader.read(error) == (Broken(ErrorKind.UPSTREAM, 500, "server_error", "Loading model"),)
+    assert reader.read(error) == (), "once"
+
+
 def test_nothing_is_told_after_the_end() -> None:
     assert heard(created(), ended(), ended("failed", error={"code": "x"}))[-1] == Ended(Stop.END)
 

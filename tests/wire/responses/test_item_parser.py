@@ -158,6 +158,12 @@ def test_thoughts_in_an_envelope_belong_to_whom_it_says(redacted: bool) -> None:
     )
 
 
+def test_an_envelope_may_hold_the_text_alone() -> None:
+    value = seal(Envelope(Protocol.RESPONSES, "local", "Thinking.", "", "rs_1"))
+    (thought,) = parsed({"type": "reasoning", "summary": [], "encrypted_content": value})
+    assert thought == Reasoning("Thinking.", None, Protocol.RESPONSES, "rs_1", binding="local")
+
+
 def test_thoughts_in_a_damaged_envelope_are_nobodys() -> None:
     assert parsed({"type": "reasoning", "summary": [], "encrypted_content": "cachegate1.AAAA"}) == ()
 

@@ -172,6 +172,17 @@ def test_thoughts_go_back_to_whoever_thought(binding: str | None) -> None:
     ]
 
 
+@pytest.mark.parametrize("binding", [None, "openai"])
+def test_thoughts_without_an_opaque_value_go_back_as_the_text_that_they_were(binding: str | None) -> None:
+    thought = Reasoning("Hm.", None, Protocol.RESPONSES, "rs_1", binding=binding)
+    (item,) = rendered(thought, Quirk.PLAIN_THOUGHTS)
+    said = [{"type": "reasoning_text", "text": "Hm."}]
+    assert item == {"type": "reasoning", "id": "rs_1", "summary": [], "content": said}, "vLLM refuses an empty value"
+    assert rendered(thought) == [], "OpenAI takes none"
+    other = Reasoning("Hm.", None, Protocol.RESPONSES, "rs_1", binding="another")
+    assert rendered(other, Quirk.PLAIN_THOUGHTS) == []
+
+
 @pytest.mark.parametrize(
     "thought",
     [

@@ -81,6 +81,15 @@ def test_an_event_that_is_no_object_of_its_kind_says_nothing(name: bytes, data: 
     assert not reader.terminal
 
 
+@pytest.mark.parametrize("name", [b"", b"error"])
+def test_an_error_without_the_protocols_shape_ends_the_stream_all_the_same(name: bytes) -> None:
+    reader = ResponsesReader()
+    error = {"code": 503, "message": "Loading.", "type": "unavailable_error"}  # llama.cpp
+    assert reader.read(SseEvent(name, encode({"error": error}))) == (Failed("unavailable_error"),)
+    assert reader.terminal, "the client got it: a second one would be too many"
+    assert not reader.finished
+
+
 @pytest.mark.parametrize("usage", [None, [], 7, "x"])
 def test_usage_that_is_no_object_measures_nothing(usage: Any) -> None:
     assert read(ended("completed", usage=usage)) == (Finished(),)

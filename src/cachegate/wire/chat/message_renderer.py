@@ -180,7 +180,8 @@ class Conversation:
         quirks = self._target.quirks
         fields: _Message = {}
         if Quirk.REASONING_CONTENT in quirks and turn.calls:
-            fields.update(turn.thoughts or {thoughts.PLAIN[0]: NO_THOUGHTS})
+            missing = {thoughts.PLAIN[0]: NO_THOUGHTS} if Quirk.NEEDS_THOUGHTS in quirks else {}
+            fields.update(turn.thoughts or missing)
         elif Quirk.REASONING_OBJECT in quirks and not turn.details:
             fields.update({name: text for name, text in turn.thoughts.items() if name == "reasoning"})
         if turn.details:

@@ -10,6 +10,7 @@ from cachegate.wire.envelopes import Envelope, seal
 from cachegate.wire.facts import Protocol
 from cachegate.wire.hub import Delta, Json, PartEnded, PartKind, PartStarted, Request, Target, ToolCall, ToolRef
 from cachegate.wire.messages.content_renderer import tool_input
+from cachegate.wire.plain_thoughts import is_plain
 from cachegate.wire.tool_names import MESSAGES_CHARS_MAX, ToolNames
 
 PartEvent = PartStarted | Delta | PartEnded
@@ -167,14 +168,15 @@ class AnswerParts:
 
     def _end(self, part: AnswerPart, ended: PartEnded) -> None:
         part.ended = True
-        foreign = self._foreign
-        part.redacted = ended.redacted and part.kind is PartKind.THINKING
-        if foreign is None:
+        thought = part.kind is PartKind.THINKING
+        part.redacted = ended.redacted and thought
+        plain = thought and is_plain(part.text, ended, self._target)
+        if self._foreign is None and not plain:
             part.opaque, part.citations = ended.opaque, ended.annotations
-        elif part.kind is PartKind.THINKING and (part.text or ended.opaque is not None):
+        elif thought and (part.text or ended.opaque is not None):
             # Sealed without a value too: so everybody can tell that it is no signature of Anthropic's.
             envelope = Envelope(
-                origin=foreign,
+                origin=self._foreign or Protocol.MESSAGES,
                 binding=self._target.binding,
                 text="" if ended.opaque is None else part.text,
                 opaque=ended.opaque or "",

@@ -8,6 +8,7 @@ from cachegate.errors import BadInput
 from cachegate.guard.usage import Usage
 from cachegate.wire.body import JsonObject, decode, encode
 from cachegate.wire.custom_tools import unwrap
+from cachegate.wire.failures import breaks_off
 from cachegate.wire.hub import (
     Counted,
     Delta,
@@ -145,6 +146,9 @@ class AnswerReader:
     def read(self, event: SseEvent) -> tuple[Event, ...]:
         """See `codec.StreamReader.read`."""
         data = _fields(event.data)
+        if breaks_off(event.name, data) and not self._over:
+            self._over = True
+            return (broken_by(data),)
         # An event of a vendor's own may hold anything, also what looks like one of the protocol's.
         ours = event.name in {b"", _word(data.get("type")).encode("utf-8", "replace")}
         return tuple(self.events(data)) if ours else ()
@@ -175,9 +179,6 @@ class AnswerReader:
             case "message_stop":
                 self._over = True
                 yield from self._end()
-            case "error":
-                self._over = True
-                yield broken_by(data)
 
     def _begin(self, number: int, block: Fields) -> Iterator[Event]:
         kind = KINDS.get(_word(block.get("type")))

@@ -27,6 +27,7 @@ from cachegate.wire.hub import (
 )
 from cachegate.wire.messages.content_parser import FAILED
 from cachegate.wire.messages.content_renderer import Block, Turn, part_blocks, tool_input
+from cachegate.wire.plain_thoughts import goes_back
 from cachegate.wire.quirks import Quirk
 from cachegate.wire.tool_names import ToolNames
 
@@ -171,13 +172,14 @@ class Conversation:
 
     def _reasoning(self, thought: Reasoning) -> None:
         """Give a thought back to whom it belongs; for everybody else it is left out."""
+        plain = goes_back(thought, self._target, Protocol.MESSAGES)
         own = thought.binding is None or thought.binding == self._target.binding
-        if thought.origin is not Protocol.MESSAGES or thought.opaque is None or not own:
+        if not plain and (thought.origin is not Protocol.MESSAGES or thought.opaque is None or not own):
             return
         if thought.redacted:
             said = {"type": "redacted_thinking", "data": thought.opaque}
         else:
-            said = {"type": "thinking", "thinking": thought.text, "signature": thought.opaque}
+            said = {"type": "thinking", "thinking": thought.text, "signature": "" if plain else thought.opaque}
         self._held.append(Block(said, cacheable=False))
 
     def _put_all(self, role: str, blocks: Iterator[Block]) -> None:

@@ -4,7 +4,7 @@ from cachegate.errors import ErrorKind
 from cachegate.guard.usage import Usage
 from cachegate.wire.body import decode
 from cachegate.wire.explanations import anthropic_explanation
-from cachegate.wire.failures import ended, failure
+from cachegate.wire.failures import breaks_off, ended, failure
 from cachegate.wire.messages.errors import KEEPALIVE, terminal_error
 from cachegate.wire.refusals import ended_by_refusal
 from cachegate.wire.seen import Failed, Finished, Seen
@@ -38,6 +38,9 @@ class MessagesReader:
         if event.name not in _READ:
             return ()
         data = fields(decode(event.data))
+        if breaks_off(event.name, data):
+            self.terminal = True
+            return failure(data)
         match data.get("type"):
             case "message_start":
                 message = fields(data.get("message"))
@@ -47,9 +50,6 @@ class MessagesReader:
             case "message_stop":
                 self.finished = self.terminal = True
                 return (Finished(),)
-            case "error":
-                self.terminal = True
-                return failure(data)
         return ()
 
     def read_body(self, status: int, body: bytes) -> tuple[Seen, ...]:
@@ -60,7 +60,7 @@ class MessagesReader:
             return failure(value, status)
         if not isinstance(value, dict):
             return (Failed("not_json"),)
-        if data.get("type") == "error":
+        if breaks_off(b"", data):
             self.terminal = True
             return failure(data)
         self.finished = self.terminal = True

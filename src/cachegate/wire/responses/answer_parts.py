@@ -8,6 +8,7 @@ from cachegate.wire.body import decode
 from cachegate.wire.envelopes import Envelope, seal
 from cachegate.wire.facts import Protocol
 from cachegate.wire.hub import PartEnded, PartKind, PartStarted, Target, ToolCall
+from cachegate.wire.plain_thoughts import is_plain
 from cachegate.wire.responses.answer_objects import (
     Identity,
     Object,
@@ -155,10 +156,11 @@ class Thought:
 
     def _carried(self, text: str, ended: PartEnded) -> str | None:
         target = self._place.target
-        if ended.opaque is None or target.origin in {None, Protocol.RESPONSES}:
+        origin, foreign = target.origin or Protocol.RESPONSES, target.origin not in {None, Protocol.RESPONSES}
+        if not is_plain(text, ended, target) and (ended.opaque is None or not foreign):
             return ended.opaque
         envelope = Envelope(
-            target.origin, target.binding, text, ended.opaque, item_id=self._item_id or "", redacted=ended.redacted
+            origin, target.binding, text, ended.opaque or "", item_id=self._item_id or "", redacted=ended.redacted
         )
         return seal(envelope)
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from cachegate.wire import overflows
 from cachegate.wire.body import decode, encode
 from cachegate.wire.custom_tools import unwrap
+from cachegate.wire.failures import breaks_off
 from cachegate.wire.hub import (
     Counted,
     Delta,
@@ -123,6 +124,9 @@ class AnswerReader:
     def read(self, event: SseEvent) -> tuple[Event, ...]:
         """Return what one event says; nothing after the end."""
         data = fields(decode(event.data))
+        if breaks_off(event.name, data) and not self._over:
+            self._over = True
+            return (broken_in_stream(data),)
         # A frame under another name is somebody else's, whatever it holds.
         foreign = event.name and event.name != str(data.get("type")).encode()
         return () if self._over or foreign else tuple(self._read(data))
@@ -152,7 +156,7 @@ class AnswerReader:
                 yield from self._item_done(self._at(data, item), item)
             case "response.completed" | "response.incomplete":
                 yield from self._end(response, incomplete=data.get("type") == "response.incomplete")
-            case "response.failed" | "error":
+            case "response.failed":
                 self._over = True
                 yield from self._counted(response)
                 yield broken_in_stream(data)

@@ -206,7 +206,7 @@ def _reasoning(item: Field) -> tuple[Item, ...]:
         return (
             Reasoning(
                 envelope.text,
-                opaque=envelope.opaque,
+                opaque=envelope.opaque or None,
                 origin=envelope.origin,
                 item_id=envelope.item_id or None,
                 redacted=envelope.redacted,

@@ -26,6 +26,7 @@ from cachegate.wire.hub import (
     ToolCall,
     ToolResult,
 )
+from cachegate.wire.plain_thoughts import goes_back
 from cachegate.wire.quirks import Quirk
 from cachegate.wire.responses.tool_renderer import Rendered, ToolRenderer
 
@@ -47,10 +48,10 @@ _FILE_NAMES: Mapping[str, str] = {"application/pdf": "document.pdf"}
 class ItemRenderer:
     """Renders the items of one request."""
 
-    __slots__ = ("_binding", "_developer", "_tools")
+    __slots__ = ("_developer", "_target", "_tools")
 
     def __init__(self, target: Target, tools: ToolRenderer) -> None:
-        self._binding = target.binding
+        self._target = target
         self._developer = Role.SYSTEM if Quirk.NO_DEVELOPER in target.quirks else Role.DEVELOPER
         self._tools = tools
 
@@ -77,7 +78,7 @@ class ItemRenderer:
 
     def readable(self, origin: Protocol | None, binding: str | None) -> bool:
         """Whether the upstream made an opaque value; one without a binding is the client's own of this protocol."""
-        return origin is Protocol.RESPONSES and binding in (None, self._binding)
+        return origin is Protocol.RESPONSES and binding in (None, self._target.binding)
 
     def _message(self, message: Message) -> list[Rendered]:
         if not message.parts:
@@ -100,10 +101,13 @@ class ItemRenderer:
         return {"type": self._tools.result_type(custom=result.custom), "call_id": result.call_id, "output": output}
 
     def _reasoning(self, reasoning: Reasoning) -> list[Rendered]:
+        named = {"id": reasoning.item_id} if reasoning.item_id else {}
+        if goes_back(reasoning, self._target, Protocol.RESPONSES):
+            said = [{"type": "reasoning_text", "text": reasoning.text}]
+            return [{"type": "reasoning", **named, "summary": [], "content": said}]
         if reasoning.opaque is None or not self.readable(reasoning.origin, reasoning.binding):
             return []
         summary = [{"type": "summary_text", "text": reasoning.text}] if reasoning.text else []
-        named = {"id": reasoning.item_id} if reasoning.item_id else {}
         return [{"type": "reasoning", **named, "summary": summary, "encrypted_content": reasoning.opaque}]
 
     def _compacted(self, compacted: Compacted) -> list[Rendered]:

@@ -4,7 +4,7 @@ from cachegate.errors import ErrorKind
 from cachegate.wire import refusals
 from cachegate.wire.body import decode
 from cachegate.wire.explanations import openai_explanation
-from cachegate.wire.failures import ended, failure
+from cachegate.wire.failures import breaks_off, ended, failure
 from cachegate.wire.responses.errors import CODES, COMMENT, KEEPALIVE, terminal_error
 from cachegate.wire.seen import Failed, Finished, Refusal, Seen
 from cachegate.wire.sse import SseEvent
@@ -56,6 +56,9 @@ class ResponsesReader:
             return ()
         data = fields(decode(event.data))
         response = fields(data.get("response"))
+        if breaks_off(event.name, data):
+            self.terminal = True
+            return failure(data)
         match data.get("type"):
             case "response.created":
                 self._response.update({name: response[name] for name in _KEPT if name in response})
@@ -67,7 +70,7 @@ class ResponsesReader:
                     *_end(response),
                     Finished(),
                 )
-            case "response.failed" | "error":
+            case "response.failed":
                 self.terminal = True
                 return (*self._measured(response.get("usage")), *failure(data))
             case kind if _is_refusal(kind, data):
