@@ -13,13 +13,12 @@ from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
 import generated_translation
-from cachegate.config import (
-    CacheGuardConfig,
-    ClientConfig,
-    Config,
+from cachegate.config import AuxiliaryConfig, CacheGuardConfig, ClientConfig, Config, LimitsConfig
+from cachegate.provider_configs import (
+    ClaudeCliProviderConfig,
+    ClaudeSessionsConfig,
     CopilotProviderConfig,
     HttpProviderConfig,
-    LimitsConfig,
     OwnProviderConfig,
     SyntheticProviderConfig,
 )
@@ -32,12 +31,15 @@ _PART = re.compile(r"(<!-- (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL
 
 SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("Top level", Config),
-    ("Providers over HTTP: every kind but `copilot` and `synthetic`", HttpProviderConfig),
+    ("Providers over HTTP: every kind but `claude-cli`, `copilot` and `synthetic`", HttpProviderConfig),
+    ("Providers of kind `claude-cli`", ClaudeCliProviderConfig),
+    ("`claudeSessions` of kind `claude-cli`", ClaudeSessionsConfig),
     ("Providers of kind `copilot`", CopilotProviderConfig),
     ("`ownProvider` of kind `copilot`", OwnProviderConfig),
     ("Providers of kind `synthetic`", SyntheticProviderConfig),
     ("`cacheGuard`", CacheGuardConfig),
     ("`limits`", LimitsConfig),
+    ("`auxiliary`", AuxiliaryConfig),
     ("Each of `clients`", ClientConfig),
 )
 

@@ -93,6 +93,14 @@ def test_demo_does_what_it_promises() -> None:
     assert done.stdout.endswith("The guard did what it promises.\n")
 
 
+def test_doctor_says_what_is_missing(tmp_path: Path) -> None:
+    done = run("doctor", "--program", str(tmp_path / "claude"))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert f"Claude Code's program was not found at '{tmp_path}/claude'. Install Claude Code" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_diagnostics_without_a_gateway_says_how_to_start_one(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("listen: 127.0.0.1:9\n")

@@ -19,6 +19,7 @@ providers:
 models: {"claude-*": anthropic, fast: mine/qwen/qwen3}
 cacheGuard: {enabled: true, largeTokens: 1000, limit: 3, idleSeconds: 1.5}
 limits: {bodyBytesMax: 2048, drainSeconds: 0}
+auxiliary: {model: mine/small}
 state: memory
 clients: [{name: alice, key: "${ALICE_KEY:-0123456789abcdef}"}]
 allowedHosts: [gateway.example]
@@ -54,6 +55,7 @@ def test_a_full_configuration_is_read() -> None:
     assert mine.api_key is not None
     assert mine.api_key.get_secret_value() == "sk-1"
     assert config.clients[0].key.get_secret_value() == "0123456789abcdef"
+    assert config.auxiliary.model == "mine/small"
     policy = config.cache_guard.policy()
     assert (policy.large_tokens, policy.limit, policy.idle_ms) == (1000, 3, 1500)
 
@@ -65,6 +67,11 @@ PROBLEMS = {
     "inner unknown key": (
         "limits: {bodyBytes: 5000}",
         "limits.bodyBytes: there is no such key. Did you mean bodyBytesMax?",
+    ),
+    "no model to classify": ("auxiliary: {model: ''}", "auxiliary.model: string should have at least 1 character"),
+    "another key of the classifier": (
+        "auxiliary: {modle: x}",
+        "auxiliary.modle: there is no such key.",
     ),
     "missing variable": ("listen: '${NOPE}:1'", "listen: the environment variable NOPE is not set. Set it"),
     "address": ("listen: here", "listen: must be host:port"),

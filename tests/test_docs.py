@@ -11,6 +11,7 @@ from cachegate.cli import cli
 from cachegate.guard.machine import Outcome, Reason
 from cachegate.providers.synthetic import WORDS
 from cachegate.server.app import App, Routes
+from cachegate.wire import sessions
 from cachegate.wire.protocols import PATHS
 from generated_docs import DOCS, rendered
 
@@ -52,6 +53,13 @@ def test_every_word_of_the_embedded_provider_is_documented() -> None:
 def test_every_outcome_and_reason_is_documented() -> None:
     text = (DOCS / "guard.md").read_text("utf-8")
     assert [word for word in (*Outcome, *Reason) if f"`{word}`" not in text] == [Reason.CLEAR], "never recorded"
+
+
+@pytest.mark.parametrize("reason", sessions.Reason)
+def test_every_reason_for_which_a_session_is_rebuilt_is_documented(reason: sessions.Reason) -> None:
+    tables = [(DOCS / name).read_text("utf-8") for name in ("copilot.md", "claude.md")]
+    rows = [line for text in tables for line in text.splitlines() if line.startswith("| `")]
+    assert any(f"`{reason}`" in row.split("|")[1] for row in rows)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.name))

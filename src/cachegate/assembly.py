@@ -8,21 +8,25 @@ from collections.abc import Callable, Mapping
 
 from yarl import URL
 
-from cachegate.config import (
-    Config,
+from cachegate.config import Config
+from cachegate.errors import ConfigError
+from cachegate.guard.scope import SECRET_BYTES
+from cachegate.observe.record import Observer
+from cachegate.provider_configs import (
+    ClaudeCliProviderConfig,
     CopilotProviderConfig,
     HttpProviderConfig,
     ProviderConfig,
     SyntheticProviderConfig,
 )
-from cachegate.errors import ConfigError
-from cachegate.guard.scope import SECRET_BYTES
-from cachegate.observe.record import Observer
 from cachegate.providers.address import pinned_addresses
 from cachegate.providers.base import Provider
+from cachegate.providers.claude_cli.launch import Account
+from cachegate.providers.claude_cli.provider import ClaudeCliProvider, Mode, SessionSettings, Warmup
 from cachegate.providers.http import HttpProvider, Upstream, UpstreamLimits
 from cachegate.providers.passage import Terms
 from cachegate.providers.presets import PRESETS, Preset
+from cachegate.providers.session_answer import Patience
 from cachegate.providers.synthetic import SyntheticProvider, SyntheticSettings
 from cachegate.road import Gateway
 from cachegate.routing import Bound, Routes
@@ -73,6 +77,8 @@ def _bound(name: str, row: ProviderConfig, config: Config, environ: Mapping[str,
             return Bound(name, SyntheticProvider(settings))
         case CopilotProviderConfig():
             return Bound(name, _copilot(name, row, config, environ))
+        case ClaudeCliProviderConfig():
+            return Bound(name, _claude_cli(row, config, environ))
 
 
 PASSING_THROUGH = frozenset({"anthropic", "openai", "codex"})
@@ -84,6 +90,32 @@ def _key(row: HttpProviderConfig, preset: Preset, environ: Mapping[str, str]) ->
     if row.api_key is not None:
         return row.api_key.get_secret_value()
     return None if preset.kind in PASSING_THROUGH else environ.get(preset.key_variable) or None
+
+
+def _claude_cli(row: ClaudeCliProviderConfig, config: Config, environ: Mapping[str, str]) -> Provider:
+    key, token, sessions = row.api_key, row.oauth_token, row.claude_sessions
+    account = Account(
+        api_key=None if key is None else key.get_secret_value(),
+        oauth_token=environ.get("CLAUDE_CODE_OAUTH_TOKEN") if token is None else token.get_secret_value(),
+        base_url=row.base_url,
+        use_login=True,
+    )
+    return ClaudeCliProvider(
+        account,
+        row.program,
+        SessionSettings(
+            mode=Mode(sessions.mode),
+            warmup=Warmup(sessions.warmup),
+            sessions_max=sessions.max_sessions,
+            idle_s=sessions.idle_seconds,
+            patience=_patience(config),
+            models=tuple(row.models),
+        ),
+    )
+
+
+def _patience(config: Config) -> Patience:
+    return Patience(config.limits.upstream_idle_seconds, config.limits.keep_alive_seconds)
 
 
 COPILOT_TOKENS = ("COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN")
@@ -110,8 +142,7 @@ def _copilot(name: str, row: CopilotProviderConfig, config: Config, environ: Map
         CopilotSettings(
             sessions_max=row.max_sessions,
             idle_s=row.idle_seconds,
-            silence_s=config.limits.upstream_idle_seconds,
-            keepalive_s=config.limits.keep_alive_seconds,
+            patience=_patience(config),
             models=tuple(row.models),
         ),
     )

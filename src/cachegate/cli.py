@@ -22,20 +22,19 @@ from rich.table import Table
 from cachegate import __version__
 from cachegate import demo as demonstration
 from cachegate.assembly import COPILOT_TOKENS, assemble, dismantle
-from cachegate.config import (
-    Config,
-    CopilotProviderConfig,
-    HttpProviderConfig,
-    Loaded,
-    ProviderConfig,
-    SyntheticProviderConfig,
-    find,
-    load,
-)
-from cachegate.errors import BadInput, ConfigError
+from cachegate.config import Config, Loaded, find, load
+from cachegate.errors import BadInput, ConfigError, UpstreamError
 from cachegate.launch import CLIENTS, plan
 from cachegate.observe.diagnostics import Diagnostics
 from cachegate.observe.log import RequestLog, configure
+from cachegate.provider_configs import (
+    ClaudeCliProviderConfig,
+    CopilotProviderConfig,
+    HttpProviderConfig,
+    ProviderConfig,
+    SyntheticProviderConfig,
+)
+from cachegate.providers.claude_cli.self_test import SelfTestFailed, self_test
 from cachegate.providers.headers import GATEWAY_KEY_HEADER
 from cachegate.providers.presets import PRESETS
 from cachegate.server.app import App
@@ -171,6 +170,22 @@ def demo() -> None:
     print("The guard did what it promises.")
 
 
+@cli.command()
+def doctor(
+    program: Annotated[
+        str | None, typer.Option(help="Claude Code's program; otherwise it is looked for where installers put it.")
+    ] = None,
+) -> None:
+    """See whether live sessions work with the Claude Code on this machine; needs no account and asks no model."""
+    try:
+        asyncio.run(self_test(program, print))
+    except UpstreamError as error:
+        _fail(error.message)
+    except SelfTestFailed as error:
+        _fail(f"Live sessions do not work with this program: {error}")
+    print("Live sessions work with this program.")
+
+
 @cli.command(
     # What stands behind the client's name is the client's, also where it looks like an option of ours.
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
@@ -202,7 +217,11 @@ def providers(config: ConfigOption = None) -> None:
         names = ", ".join(name for name, row in rows.items() if row.kind == kind)
         speaks = ", ".join(dict.fromkeys(protocol.value for protocol, _ in preset.paths))
         table.add_row(kind, speaks, preset.key_variable or "-", preset.base_url or "(yours)", names or "-")
-    for kind, key, address in (("copilot", COPILOT_TOKENS[0], "(its own runtime)"), ("synthetic", "-", "(embedded)")):
+    for kind, key, address in (
+        ("claude-cli", "CLAUDE_CODE_OAUTH_TOKEN", "(the `claude` program)"),
+        ("copilot", COPILOT_TOKENS[0], "(its own runtime)"),
+        ("synthetic", "-", "(embedded)"),
+    ):
         names = ", ".join(name for name, row in rows.items() if row.kind == kind)
         table.add_row(kind, "messages, responses, chat", key, address, names or "-")
     Console().print(table)
@@ -296,6 +315,8 @@ def _credentials(row: ProviderConfig) -> str:
     match row:
         case SyntheticProviderConfig():
             return "embedded, no account"
+        case ClaudeCliProviderConfig():
+            return "configured key" if row.api_key is not None else "Claude account"
         case CopilotProviderConfig():
             return "GitHub account" if row.own_provider is None else f"key for {row.own_provider.base_url}"
         case HttpProviderConfig():

@@ -12,17 +12,24 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
-from yarl import URL
 
 from cachegate.errors import ConfigError
 from cachegate.guard.policy import Policy
-from cachegate.providers.address import NotSelfHosted, is_loopback, pinned_addresses
+from cachegate.provider_configs import (
+    PROVIDER_SECTIONS,
+    HttpProviderConfig,
+    ProviderConfig,
+    Section,
+    SyntheticProviderConfig,
+    address_problems,
+)
+from cachegate.providers.address import is_loopback
 from cachegate.providers.presets import PRESETS
 
 DEFAULT_SOURCE = "built-in defaults"
@@ -31,100 +38,7 @@ KEY_CHARS_MIN = 16
 _POLICY = Policy()
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-def _checked_url(value: str) -> str:
-    url = URL(value)
-    if url.scheme not in {"http", "https"} or not url.host or url.user or url.query_string or url.fragment:
-        raise ValueError("must look like https://host[:port][/path], without user, query or fragment")
-    return value
-
-
-class HttpProviderConfig(_Section):
-    """A provider reached over HTTP."""
-
-    kind: Literal[
-        "anthropic", "openai", "codex", "azure", "openrouter", "xai", "deepseek", "gemini", "mistral", "moonshot",
-        "zai", "qwen", "groq", "llamacpp", "vllm", "sglang", "ollama", "lmstudio", "openai-compatible",
-    ]  # fmt: skip
-    """Which preset: the protocols it speaks, its usual address, key and quirks; `cachegate providers` lists them."""
-    base_url: str | None = None
-    """Another address than the preset's."""
-    api_key: SecretStr | None = None
-    """The provider's key. Without it the client's own credentials are passed through."""
-    protocols: list[Literal["messages", "responses", "chat"]] | None = Field(default=None, min_length=1)
-    """Those to ask it in, of the ones its kind speaks: for servers too old for some."""
-    self_hosted: bool = False
-    """Measured, never stopped. Only for a model on this machine or tailnet that forwards to nobody."""
-    zero_is_unknown: bool = False
-    """A reported 0 of cached tokens means "not reported": for proxies that fill in zeros. Positive numbers count."""
-
-    @field_validator("base_url")
-    @classmethod
-    def _is_url(cls, value: str | None) -> str | None:
-        return None if value is None else _checked_url(value)
-
-
-class SyntheticProviderConfig(_Section):
-    """The embedded provider with a simulated prompt cache."""
-
-    kind: Literal["synthetic"]
-    """The embedded provider."""
-    minimum_tokens: int = Field(default=1_024, ge=1)
-    """A shorter prefix is not cached."""
-    lifetime_seconds: float = Field(default=300.0, gt=0)
-    """How long a cached prefix lives after it was last read."""
-    pace_seconds: float = Field(default=0.5, ge=0)
-    """Pause of a `slow` model between two events."""
-
-
-class OwnProviderConfig(_Section):
-    """A provider that Copilot's runtime asks with a key of yours, instead of GitHub."""
-
-    kind: Literal["anthropic", "azure", "openai"]
-    """Whose API it speaks; `openai` for all that imitate it."""
-    base_url: str
-    """Its address: with `/v1` for `openai`, without for `anthropic`."""
-    api_key: SecretStr | None = None
-    """Its key; none for a server on this machine."""
-    wire_api: Literal["completions", "responses"] | None = None
-    """Which of OpenAI's two APIs."""
-    prompt_tokens_max: int | None = Field(default=None, ge=1)
-    """The model's limit. Beyond it the runtime would compact; the caller is told of a full context instead."""
-
-    @field_validator("base_url")
-    @classmethod
-    def _is_url(cls, value: str) -> str:
-        return _checked_url(value)
-
-
-class CopilotProviderConfig(_Section):
-    """GitHub Copilot through its own runtime; needs `pip install 'cachegate[copilot]'`."""
-
-    kind: Literal["copilot"]
-    """GitHub Copilot's runtime, a session for each conversation."""
-    github_token: SecretStr | None = None
-    """Of an account with Copilot. Without it the usual variables, then whoever signed in with `copilot`."""
-    cli_path: str | None = None
-    """The runtime's program; otherwise the `copilot` on the PATH."""
-    own_provider: OwnProviderConfig | None = None
-    """Another provider than GitHub, with a key of yours."""
-    models: list[str] = Field(default_factory=list)
-    """Names to list at `/v1/models`."""
-    max_sessions: int = Field(default=16, ge=1, le=1_000)
-    """Conversations alive at once; the longest unused one ends for a new one."""
-    idle_seconds: float = Field(default=1_800.0, gt=0)
-    """A conversation that nobody used for so long ends, and is rebuilt when it goes on."""
-
-
-ProviderConfig = Annotated[
-    HttpProviderConfig | SyntheticProviderConfig | CopilotProviderConfig, Field(discriminator="kind")
-]
-
-
-class CacheGuardConfig(_Section):
+class CacheGuardConfig(Section):
     """The numbers of the cache guard; the defaults are the policy as documented."""
 
     enabled: bool = True
@@ -157,7 +71,7 @@ class CacheGuardConfig(_Section):
         )
 
 
-class LimitsConfig(_Section):
+class LimitsConfig(Section):
     """What a client, a provider and the gateway itself may take."""
 
     body_bytes_max: int = Field(default=67_108_864, ge=1_024)
@@ -178,7 +92,7 @@ class LimitsConfig(_Section):
     """Time for running requests to end after Ctrl-C or SIGTERM."""
 
 
-class ClientConfig(_Section):
+class ClientConfig(Section):
     """Somebody who may use the gateway."""
 
     name: str = Field(min_length=1, max_length=64)
@@ -194,6 +108,13 @@ class ClientConfig(_Section):
         return value
 
 
+class AuxiliaryConfig(Section):
+    """The auxiliary classifier at `/v1/auxiliary/classify`."""
+
+    model: str | None = Field(default=None, min_length=1)
+    """Asked where a question names no model, such as `anthropic/claude-haiku-4-5`; without it, each has to name one."""
+
+
 _BUILT_IN = ("anthropic", "openai", "codex", "synthetic")
 
 
@@ -206,7 +127,7 @@ def _default_providers() -> dict[str, ProviderConfig]:
     }
 
 
-class Config(_Section):
+class Config(Section):
     """The whole configuration. Every key has a default."""
 
     listen: str = "127.0.0.1:4283"
@@ -220,6 +141,8 @@ class Config(_Section):
     """The numbers of the cache guard."""
     limits: LimitsConfig = LimitsConfig()
     """Limits of size and time."""
+    auxiliary: AuxiliaryConfig = AuxiliaryConfig()
+    """The auxiliary classifier."""
     state: Literal["memory"] = "memory"
     """Where the guard remembers: in this process."""
     clients: list[ClientConfig] = Field(default_factory=list)
@@ -372,7 +295,7 @@ def _expanded(value: object, environ: Mapping[str, str], where: str, problems: l
     return _VARIABLE.sub(put, value)
 
 
-_KINDS = ", ".join((*PRESETS, "copilot", "synthetic"))
+_KINDS = ", ".join((*PRESETS, "claude-cli", "copilot", "synthetic"))
 
 
 def _words(detail: ErrorDetails) -> str:
@@ -396,10 +319,8 @@ def _words(detail: ErrorDetails) -> str:
 
 
 def _known_keys() -> list[str]:
-    sections = (
-        Config, HttpProviderConfig, SyntheticProviderConfig, CopilotProviderConfig, OwnProviderConfig,
-        CacheGuardConfig, LimitsConfig, ClientConfig,
-    )  # fmt: skip
+    own: tuple[type[Section], ...] = (Config, CacheGuardConfig, LimitsConfig, AuxiliaryConfig, ClientConfig)
+    sections = (*own, *PROVIDER_SECTIONS)
     return sorted({to_camel(name) for section in sections for name in section.model_fields})
 
 
@@ -435,7 +356,7 @@ def _inconsistencies(config: Config, tree: object) -> list[str]:
         if "/" in name:
             problems.append(f"providers.{name}: rename it without a slash, which separates provider and model")
         if isinstance(provider, HttpProviderConfig):
-            problems.extend(_addressed(name, provider))
+            problems.extend(address_problems(name, provider))
     problems.extend(_rules(config, declared))
     names = [client.name for client in config.clients]
     keys = [client.key.get_secret_value() for client in config.clients]
@@ -460,23 +381,6 @@ def _rules(config: Config, declared: set[str]) -> list[str]:
                 known = ", ".join(sorted(declared))
                 problems.append(f"models.{rule}: there is no provider {name!r}. Configured are: {known}")
     return problems
-
-
-def _addressed(name: str, provider: HttpProviderConfig) -> list[str]:
-    """Find an address that is missing or not allowed."""
-    if provider.base_url is None and not PRESETS[provider.kind].base_url:
-        return [f"providers.{name}.baseUrl: is required, because {provider.kind} has no usual address. Add it."]
-    return _self_hosted(name, provider) if provider.self_hosted else []
-
-
-def _self_hosted(name: str, provider: HttpProviderConfig) -> list[str]:
-    if provider.base_url is None:
-        return [f"providers.{name}.selfHosted: needs a baseUrl; the preset's own address is not a machine of yours"]
-    try:
-        pinned_addresses(URL(provider.base_url))
-    except NotSelfHosted as error:
-        return [f"providers.{name}.selfHosted: {error}. Use such an address, or remove selfHosted"]
-    return []
 
 
 _WRITTEN_KEY = re.compile(r"(?:^|[\s{,])(?:apiKey|key)\s*:\s*(?![\"']?\$\{)\S", re.MULTILINE)

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from cachegate.assembly import assemble, dismantle
-from cachegate.config import Config, SyntheticProviderConfig
+from cachegate.config import Config
 from cachegate.observe.diagnostics import Diagnostics
+from cachegate.provider_configs import SyntheticProviderConfig
 from cachegate.server.app import App
 
 MODEL = "synthetic/cold"

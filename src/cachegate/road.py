@@ -95,6 +95,8 @@ class Tally:
     refused: bool = False
     client_changed: bool = False
     failed: Failed | None = None
+    rebuilt: str = ""
+    """Why the provider rebuilt its session."""
     explained: str = ""
     """The provider's own word for a miss; no excuse."""
 
@@ -112,7 +114,7 @@ class Tally:
             case Explained():
                 return replace(self, explained=seen.reason)
             case Reseed():
-                return replace(self, client_changed=self.client_changed or seen.by_client)
+                return replace(self, rebuilt=seen.reason, client_changed=self.client_changed or seen.by_client)
             case Finished():
                 return replace(self, finished=True)
             case Failed():
@@ -389,6 +391,7 @@ def _record(gateway: Gateway, journey: Journey, guard: GuardRecord | None) -> No
         model=journey.binding.model,
         usage=journey.tally.usage,
         detail=journey.detail,
+        rebuilt=journey.tally.rebuilt,
         guard=guard,
     )
     for observer in gateway.observers:

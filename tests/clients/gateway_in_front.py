@@ -10,7 +10,7 @@ import aiohttp
 
 from clients.cold_upstream import ColdUpstream
 from clients.provider_replies import JsonObject
-from clients.tool_upstream import KEY, ToolUpstream
+from clients.tool_upstream import KEY, Loopback, ToolUpstream
 from gateway_program import GatewayProgram, gateway_program
 
 _CONFIG = """\
@@ -39,7 +39,7 @@ models: {{"*": copilot}}
 
 
 @asynccontextmanager
-async def gateway_before(upstream: ColdUpstream, tmp_path: Path) -> AsyncIterator[str]:
+async def gateway_before(upstream: ColdUpstream | Loopback, tmp_path: Path) -> AsyncIterator[str]:
     """Run a gateway whose only providers are this upstream, and yield its URL."""
     async with gateway_program(_CONFIG.format(url=upstream.url), tmp_path) as gateway:
         yield gateway.url
@@ -86,3 +86,27 @@ async def recent_records(gateway_url: str) -> list[JsonObject]:
         told = await response.json()
     records: list[JsonObject] = told["records"]
     return records[::-1]
+
+
+_CLAUDE = """\
+listen: 127.0.0.1:0
+providers:
+  claude:
+    kind: claude-cli
+    program: "{program}"
+    {account}
+    baseUrl: "{url}"
+    claudeSessions: {sessions}
+models: {{"*": claude}}
+"""
+WITH_KEY, WITH_TOKEN = f"apiKey: {KEY}", f"oauthToken: {KEY}"
+
+
+@asynccontextmanager
+async def gateway_of_claude(
+    url: str, program: Path, folder: Path, sessions: str = "{warmup: never}", account: str = WITH_KEY
+) -> AsyncIterator[GatewayProgram]:
+    """Run a gateway that answers with live `claude` processes, which ask the upstream at `url`."""
+    config = _CLAUDE.format(program=program, url=url, sessions=sessions, account=account)
+    async with gateway_program(config, folder, "--log-json") as gateway:
+        yield gateway

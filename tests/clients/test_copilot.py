@@ -14,7 +14,8 @@ import pytest
 from clients.claude_code import ClaudeCode
 from clients.codex import Codex
 from clients.gateway_in_front import SESSION_PATHS, gateway_of_sessions, records_at_the_end
-from clients.provider_replies import COLD, WARM, JsonObject
+from clients.messages_caller import TOOLS, Caller, result
+from clients.provider_replies import COLD, WARM
 from clients.tool_upstream import (
     KEY,
     Answer,
@@ -32,98 +33,6 @@ from gateway_program import GatewayProgram
 pytestmark = pytest.mark.clients
 
 SECRET = "the-caller-says-this-and-nobody-keeps-it"
-_HEADERS = {"user-agent": "claude-cli/2.1.332", "x-claude-code-session-id": "0f0e0d0c-0b0a-4908-8706-050403020100"}
-_SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
-_TOOLS = [{"name": name, "description": f"The {name} tool", "input_schema": _SCHEMA} for name in ("Read", "bash")]
-_PROGRAM_STARTS_S = 30.0
-
-
-class Caller:
-    """A client that speaks Messages, and keeps its conversation."""
-
-    def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
-        self._http = http
-        self._url = url
-        self.messages: list[JsonObject] = []
-
-    def say(self, *content: JsonObject | str) -> None:
-        blocks = [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
-        self.messages.append({"role": "user", "content": blocks})
-
-    async def ask(self, *, stream: bool = False, keep: bool = True, **more: object) -> "Told":
-        body = {
-            "model": "claude-sonnet-4-5",
-            "max_tokens": 1_000,
-            "system": "You are the caller's agent.",
-            "tools": _TOOLS,
-            "messages": self.messages,
-            "stream": stream,
-            **more,
-        }
-        async with self._http.post(f"{self._url}/v1/messages", json=body, headers=_HEADERS) as response:
-            text = await response.text()
-            told = Told(response.status, response.headers.get("retry-after", ""), text)
-        if keep and told.status == 200:
-            self.messages.append({"role": "assistant", "content": told.content})
-        return told
-
-    async def leave_in_the_midst(self) -> None:
-        """Ask, read the first text and go."""
-        body = {"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": self.messages, "stream": True}
-        body |= {"system": "You are the caller's agent.", "tools": _TOOLS}
-        async with self._http.post(f"{self._url}/v1/messages", json=body, headers=_HEADERS) as response:
-            async for line in response.content:
-                if b"text_delta" in line:
-                    return
-
-
-class Told:
-    """What a caller was told."""
-
-    def __init__(self, status: int, retry_after: str, text: str) -> None:
-        self.status = status
-        self.retry_after = retry_after
-        self.text = text
-
-    @property
-    def events(self) -> list[JsonObject]:
-        return [json.loads(line.removeprefix("data: ")) for line in self.text.splitlines() if line.startswith("data: ")]
-
-    @property
-    def content(self) -> list[JsonObject]:
-        if not self.text.startswith("event:"):
-            content: list[JsonObject] = json.loads(self.text)["content"]
-            return content
-        blocks: list[JsonObject] = []
-        for event in self.events:
-            match event["type"]:
-                case "content_block_start":
-                    blocks.append({**event["content_block"], "pieces": []})
-                case "content_block_delta":
-                    blocks[-1]["pieces"].append(event["delta"])
-        return [_whole(block) for block in blocks]
-
-    @property
-    def stop_reason(self) -> str:
-        if not self.text.startswith("event:"):
-            return str(json.loads(self.text)["stop_reason"])
-        return next(str(e["delta"]["stop_reason"]) for e in self.events if e["type"] == "message_delta")
-
-
-def _whole(block: JsonObject) -> JsonObject:
-    pieces = block.pop("pieces")
-    match block["type"]:
-        case "text":
-            block["text"] = "".join(piece["text"] for piece in pieces)
-        case "thinking":
-            block["thinking"] = "".join(piece.get("thinking", "") for piece in pieces)
-        case "tool_use":
-            block["input"] = json.loads("".join(piece["partial_json"] for piece in pieces))
-    return block
-
-
-def _result(call_id: str, text: str, *, failed: bool = False) -> JsonObject:
-    return {"type": "tool_result", "tool_use_id": call_id, "content": text, **({"is_error": True} if failed else {})}
 
 
 def _read(call_id: str, path: str = "/a") -> Call:
@@ -161,11 +70,11 @@ async def test_calls_wait_for_the_next_request_and_the_prompt_only_grows(
     ):
         caller.say("Look at both.")
         first = await caller.ask(stream=stream)
-        caller.say(_result("toolu_2", "b is empty", failed=True), _result("toolu_1", "a is full"), "and hurry")
+        caller.say(result("toolu_2", "b is empty", failed=True), result("toolu_1", "a is full"), "and hurry")
         second = await caller.ask(stream=stream)
         caller.say("Once more.")
         third = await caller.ask(stream=stream)
-        caller.say(_result("toolu_3", "x" * 60_000))
+        caller.say(result("toolu_3", "x" * 60_000))
         fourth = await caller.ask(stream=stream)
         records = await records_at_the_end(gateway)
 
@@ -279,7 +188,7 @@ async def test_an_edited_history_keeps_what_stands_before_the_edit(copilot_progr
     async with ToolUpstream(script) as upstream, calling(upstream, copilot_program, tmp_path) as (caller, _):
         caller.say("Look at both.")
         await caller.ask()
-        caller.say(_result("toolu_1", "a"), _result("toolu_2", "b"))
+        caller.say(result("toolu_1", "a"), result("toolu_2", "b"))
         await caller.ask()
         caller.say("Try it.")
         await caller.ask()
@@ -302,7 +211,7 @@ async def test_an_interrupted_turn_stops_the_model_and_leaves_the_rest(copilot_p
     async with ToolUpstream(script) as upstream, calling(upstream, copilot_program, tmp_path) as (caller, gateway):
         caller.say("Look.")
         await caller.ask()
-        caller.say(_result("toolu_1", "a"))
+        caller.say(result("toolu_1", "a"))
         await caller.leave_in_the_midst()
         await asyncio.wait_for(upstream.hung_up.wait(), 1.0)
         caller.say("Never mind.")
@@ -331,7 +240,7 @@ async def test_pictures_and_documents_reach_the_model_also_from_a_history(
         caller.say({"type": "tool_result", "tool_use_id": "toolu_1", "content": [PICTURE, DOCUMENT]})
         await caller.ask()
         caller.say("Now without the session.")
-        await caller.ask(tools=[*_TOOLS, {"name": "one_more", "input_schema": {"type": "object"}}])
+        await caller.ask(tools=[*TOOLS, {"name": "one_more", "input_schema": {"type": "object"}}])
 
     shown = [(received.body.count(DOT.encode()), received.body.count(PAPER.encode())) for received in upstream.received]
     # Of a history that is read again, the runtime sends no documents that tools returned.
@@ -377,7 +286,7 @@ async def test_a_failure_is_told_once_and_not_repeated(copilot_program: Path, tm
     script = (failure, Answer((Words("Better."),), WARM))
     async with ToolUpstream(script) as upstream, calling(upstream, copilot_program, tmp_path) as (caller, gateway):
         caller.say("Hello.")
-        told = await caller.ask(stream=True)
+        told = await caller.ask(stream=True, keep=False)
         again = await caller.ask()
         records = await records_at_the_end(gateway)
 
@@ -410,7 +319,7 @@ async def test_a_killed_runtime_is_started_anew(copilot_program: Path, tmp_path:
         await caller.ask()
         for child in runtimes_of(gateway):
             os.kill(child, signal.SIGKILL)
-        caller.say(_result("toolu_1", "a"), _result("toolu_2", "b"))
+        caller.say(result("toolu_1", "a"), result("toolu_2", "b"))
         told = await caller.ask()
 
     assert told.content[-1]["text"].strip() == "Both came."

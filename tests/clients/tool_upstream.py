@@ -5,7 +5,7 @@ import json
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
 from typing import Self
@@ -17,7 +17,7 @@ from clients.cold_upstream import Received
 from clients.provider_replies import JsonObject, ReportedUsage
 
 KEY = "upstream-key"
-_BODY_BYTES_MAX = 64 * 1024 * 1024
+_BODY_BYTES_MAX = 256 * 1024 * 1024
 _MARK = re.compile(rb',?"cache_control":\{[^{}]*\}')
 """A mark as a field of JSON. The same words in a text have their quotes escaped."""
 
@@ -86,20 +86,19 @@ class Failure:
     retry_after: str = ""
 
 
-@dataclass(slots=True)
-class ToolUpstream:
-    """All three protocols on a free loopback port; use it as an async context manager.
+class Loopback:
+    """A provider on a free loopback port; use it as an async context manager.
 
-    `received` holds everything that arrived, known path or not, in order. A request beyond the script gets an error.
+    `received` holds everything that arrived, known path or not, in order.
     """
 
-    script: tuple[Answer | Failure, ...]
-    received: list[Received] = field(default_factory=list)
-    hanging: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when an answer has come to where it hangs."""
-    hung_up: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the caller of a hanging answer has closed its connection."""
-    _runner: web.AppRunner | None = None
+    def __init__(self) -> None:
+        self.received: list[Received] = []
+        self.hanging = asyncio.Event()
+        """Set when an answer has come to where it hangs."""
+        self.hung_up = asyncio.Event()
+        """Set when the caller of a hanging answer has closed its connection."""
+        self._runner: web.AppRunner | None = None
 
     @property
     def url(self) -> str:
@@ -109,7 +108,7 @@ class ToolUpstream:
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=_BODY_BYTES_MAX)
-        app.router.add_route("*", "/{path:.*}", self._answer)
+        app.router.add_route("*", "/{path:.*}", self._take)
         # Without handler_cancellation a handler that waits would never learn that its caller has left.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
         await self._runner.setup()
@@ -122,26 +121,53 @@ class ToolUpstream:
         assert self._runner is not None
         await self._runner.cleanup()
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    async def answer(self, request: web.Request, received: Received) -> web.StreamResponse:
+        raise NotImplementedError
+
+    async def hang(self) -> None:
+        """Wait for the caller to leave."""
+        self.hanging.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.hung_up.set()
+
+    async def _take(self, request: web.Request) -> web.StreamResponse:
         headers = {name.lower(): value for name, value in request.headers.items()}
-        self.received.append(Received(request.method, request.path, headers, await request.read()))
+        received = Received(request.method, request.path, headers, await request.read())
+        self.received.append(received)
+        return await self.answer(request, received)
+
+
+def failed(failure: Failure) -> web.Response:
+    wait = {"retry-after": failure.retry_after} if failure.retry_after else None
+    return web.json_response({"type": "error", "error": failure.error}, status=failure.status, headers=wait)
+
+
+async def begun_stream(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
+    await response.prepare(request)
+    return response
+
+
+class ToolUpstream(Loopback):
+    """All three protocols, by a script. A request beyond it gets an error."""
+
+    def __init__(self, script: tuple[Answer | Failure, ...]) -> None:
+        super().__init__()
+        self.script = script
+
+    async def answer(self, request: web.Request, received: Received) -> web.StreamResponse:
         number = len(self.received)
         protocol = _PROTOCOLS.get(request.path)
         answer = self.script[number - 1] if number <= len(self.script) else _UNEXPECTED
         if protocol is None or request.method != "POST" or isinstance(answer, Failure):
-            failure = answer if isinstance(answer, Failure) else _UNEXPECTED
-            wait = {"retry-after": failure.retry_after} if failure.retry_after else None
-            return web.json_response({"type": "error", "error": failure.error}, status=failure.status, headers=wait)
-        response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
-        await response.prepare(request)
-        for event in protocol(answer, number, self.received[-1].fields["model"]):
+            return failed(answer if isinstance(answer, Failure) else _UNEXPECTED)
+        response = await begun_stream(request)
+        for event in protocol(answer, number, received.fields["model"]):
             if event is None:
-                self.hanging.set()
-                try:
-                    await asyncio.Event().wait()
-                finally:
-                    self.hung_up.set()
-            await response.write(_frame(event))
+                await self.hang()
+            await response.write(frame(event))
         await response.write_eof()
         return response
 
@@ -152,7 +178,7 @@ Events = Iterable[JsonObject | None]
 """None is where an answer hangs."""
 
 
-def _frame(event: JsonObject | None) -> bytes:
+def frame(event: JsonObject | None) -> bytes:
     if event == {}:
         return b"data: [DONE]\n\n"
     assert event is not None
@@ -163,7 +189,7 @@ def _frame(event: JsonObject | None) -> bytes:
 # --- Messages ---
 
 
-def _messages(answer: Answer, number: int, model: str) -> Events:
+def messages_events(answer: Answer, number: int, model: str) -> Events:
     usage = answer.usage.for_messages()
     begun: JsonObject = {
         "id": f"msg_{number:024}",
@@ -330,7 +356,7 @@ def _chat(answer: Answer, number: int, model: str) -> Events:
     yield {}
 
 
-_PROTOCOLS = {"/v1/messages": _messages, "/v1/responses": _responses, "/v1/chat/completions": _chat}
+_PROTOCOLS = {"/v1/messages": messages_events, "/v1/responses": _responses, "/v1/chat/completions": _chat}
 
 
 def _halves(text: str) -> tuple[str, str]:

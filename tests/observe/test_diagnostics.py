@@ -37,6 +37,7 @@ def test_a_decision_is_shown_with_its_numbers_and_nothing_else() -> None:
             "items": 9,
             "gapSeconds": 0,
             "providerCause": None,
+            "rebuilt": None,
             "inputTokens": 100,
             "cachedTokens": 40,
             "writtenTokens": None,

@@ -20,6 +20,13 @@ def test_a_line_for_people_says_what_happened() -> None:
     assert "guard allowed (miss, count 1, history_changed)" in line
 
 
+def test_a_rebuilt_session_is_told() -> None:
+    rebuilt = dataclasses.replace(RECORD, rebuilt="history_diverged")
+    assert "session rebuilt (history_diverged)" in _text_line(rebuilt)
+    assert json.loads(_json_line(rebuilt))["rebuilt"] == "history_diverged"
+    assert "rebuilt" not in _text_line(RECORD)
+
+
 def test_unknown_is_shown_as_unknown() -> None:
     assert "cached ?" in _text_line(dataclasses.replace(RECORD, usage=Usage(100)))
     assert json.loads(_json_line(dataclasses.replace(RECORD, usage=Usage(100))))["cachedTokens"] is None

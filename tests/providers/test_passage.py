@@ -6,9 +6,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from cachegate.providers.base import Call
+from cachegate.providers.passage import Terms, Translated, passage
+from cachegate.providers.presets import PRESETS
 from cachegate.wire.affinity import thread_key
 from cachegate.wire.envelopes import PREFIX
-from cachegate.wire.facts import Protocol
+from cachegate.wire.facts import Operation, Protocol
+from cachegate.wire.parse import Received, parse
+from cachegate.wire.sse import SseReader
 from provider_streams import COLD, LARGE_TEXT, PATH, SILENT, body, events, request
 from running_gateway import RunningGateway, config_for, running_gateway
 from scripted_upstream import Recorded, Script, ScriptedUpstream, Step, chunk, stream, stream_head, whole
@@ -114,6 +119,29 @@ async def test_a_cut_stream_is_never_a_clean_end(
     assert b"response.completed" not in received
     assert b"[DONE]" not in received
     assert gateway.records[0].ending == "failed"
+
+
+@pytest.mark.parametrize("upstream_protocol", Protocol)
+def test_in_silence_the_client_is_told_what_it_counts(protocol: Protocol, upstream_protocol: Protocol) -> None:
+    if protocol is upstream_protocol:
+        return
+    preset = PRESETS["anthropic" if upstream_protocol is Protocol.MESSAGES else "openai"]
+    data = request(protocol, max_tokens=9)
+    received = parse(Received(protocol, Operation.GENERATE, (), "", data, data), bytes(32))
+    call = Call(received, "req_1", "p", "up", lambda: None)
+    way = passage(call, Terms(preset, frozenset({upstream_protocol}), "sk-x", None))
+    assert isinstance(way, Translated)
+    frames = [way.keepalive]
+    for event in SseReader().feed(b"".join(events(upstream_protocol)[:3]))[1]:
+        way.forward(b"", [event])
+        frames.append(way.keepalive)
+    comment = b": keepalive\n\n"
+    first, then = {
+        Protocol.MESSAGES: (b'event: ping\ndata: {"type":"ping"}\n\n',) * 2,
+        Protocol.RESPONSES: (comment, b'event: keepalive\ndata: {"type":"keepalive"}\n\n'),
+        Protocol.CHAT: (comment, comment),
+    }[protocol]
+    assert (frames[0], frames[-1]) == (first, then)
 
 
 async def test_a_caller_who_leaves_stops_the_upstream(

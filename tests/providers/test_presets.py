@@ -5,10 +5,11 @@ from typing import get_args
 import pytest
 from yarl import URL
 
-from cachegate.config import HttpProviderConfig
+from cachegate.provider_configs import HttpProviderConfig
 from cachegate.providers.http import _url
 from cachegate.providers.presets import PRESETS
 from cachegate.wire.facts import Operation, Protocol
+from cachegate.wire.quirks import Quirk
 from cachegate.wire.usage_readings import READINGS
 from contract.preset_facts import FACTS, NO_USUAL_ADDRESS
 
@@ -36,6 +37,11 @@ def test_a_row_has_the_address_and_the_key_that_the_provider_documents(kind: str
 
 
 LOCAL = {"llamacpp", "vllm", "sglang", "ollama", "lmstudio"}
+
+
+def test_only_servers_that_neither_sign_nor_encrypt_thoughts_get_them_back_as_text() -> None:
+    wanting = {kind for kind, preset in PRESETS.items() if Quirk.PLAIN_THOUGHTS in preset.quirks}
+    assert wanting == {"llamacpp", "vllm", "ollama"}
 
 
 def test_every_kind_can_be_configured() -> None:

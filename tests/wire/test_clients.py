@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cachegate.wire import clients
-from cachegate.wire.clients import CLASSES, ID_CHARS_MAX, IDENTITIES
+from cachegate.wire.clients import CLASSES, CLASSIFIERS, ID_CHARS_MAX, IDENTITIES
 from cachegate.wire.facts import Operation, Protocol, RequestClass
 from wire.received import facts_of
 from wire.recordings.claude_code import CLAUDE_CODE
@@ -37,10 +37,13 @@ SAME = (
     ("codex main", "codex resumed", "codex after a compaction", "codex main, model with tools in its input"),
     ("codex local compaction", "codex remote compaction, automatic", "codex remote compaction, headers stripped"),
     ("codex sub-agent", "codex sub-agent, headers stripped", "codex sub-agent, window only"),
-    ("claude main", "claude main, hints", "claude main, headers stripped", "claude of 2025, headers stripped"),
+    ("claude main", "claude main, hints", "claude main, headers stripped", "claude of 2025, headers stripped",
+     "claude main, judged by the server", "claude main, to keep the cache warm"),
     ("claude compaction", "claude manual compaction, hints", "claude reactive compaction, hints"),
-    ("claude classifier", "claude classifier, hints", "claude classifier that claims a compaction"),
-)
+    ("claude classifier", "claude classifier, hints", "claude classifier that claims a compaction",
+     "claude classifier, the transcript in messages of its own", "claude classifier in other words, told by its beta",
+     "claude review of a sub-agent", "claude review of a sub-agent, hints, headers of betas stripped"),
+)  # fmt: skip
 
 
 def read(recorded: Recorded) -> tuple[str | None, RequestClass]:
@@ -198,3 +201,29 @@ def test_no_row_of_the_table_is_dead(row: int, monkeypatch: pytest.MonkeyPatch) 
     """Without any one row some recorded request would be put into another budget."""
     monkeypatch.setattr(clients, "CLASSES", CLASSES[:row] + CLASSES[row + 1 :])
     assert any(read(recorded)[1] is not recorded.request_class for recorded in RECORDED)
+
+
+@pytest.mark.parametrize("row", range(len(CLASSIFIERS)))
+def test_no_row_of_the_classifiers_is_dead(row: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "CLASSIFIERS", CLASSIFIERS[:row] + CLASSIFIERS[row + 1 :])
+    assert any(read(recorded) != (recorded.caller, recorded.request_class) for recorded in RECORDED)
+
+
+def test_what_is_classified_is_no_opening_r15() -> None:
+    """Another subject is no change of the client's; another chat's opening is."""
+    for name, same in (("claude classifier", True), ("claude review of a sub-agent", True), ("claude main", False)):
+        body, headers = BY_NAME[name].body, BY_NAME[name].headers
+        openings = {
+            facts_of(Protocol.MESSAGES, {**body, "messages": [{"role": "user", "content": text}]}, headers).fingerprint
+            for text in ("one", "another")
+        }
+        assert len({fingerprint.opening for fingerprint in openings}) == (1 if same else 2)
+        assert len({fingerprint.items for fingerprint in openings}) == 2, "why it was cold is still told"
+
+
+def test_a_chat_about_the_classifier_is_a_chat() -> None:
+    words = "You are a security monitor for autonomous AI coding agents."
+    tools = [{"name": "Read", "input_schema": {"type": "object"}}]
+    for body in ({"system": words, "tools": tools}, {"messages": [{"role": "user", "content": words}]}):
+        assert facts_of(Protocol.MESSAGES, body).request_class is CHAT
+    assert facts_of(Protocol.MESSAGES, {"max_tokens": 0, "safeguards": []}).request_class is CHAT

@@ -39,6 +39,7 @@ def _row(record: Record, guard: GuardRecord) -> dict[str, object]:
         "items": guard.items,
         "gapSeconds": guard.gap_s,
         "providerCause": guard.provider_cause or None,
+        "rebuilt": record.rebuilt or None,
         "inputTokens": record.usage.input_total,
         "cachedTokens": record.usage.cached_read,
         "writtenTokens": record.usage.cache_write,

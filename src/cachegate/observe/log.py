@@ -62,6 +62,8 @@ def _text_line(record: Record) -> str:
     if guard is not None:
         why = "" if guard.cause == "unknown" else f", {guard.cause}"
         parts.append(f"guard {guard.outcome} ({guard.reason}, count {guard.count}{why})")
+    if record.rebuilt:
+        parts.append(f"session rebuilt ({_safe(record.rebuilt)})")
     if record.detail:
         parts.append(_safe(record.detail))
     return "  ".join(parts)
@@ -83,6 +85,7 @@ def _json_line(record: Record) -> str:
         "cachedTokens": record.usage.cached_read,
         "writtenTokens": record.usage.cache_write,
         "detail": _safe(record.detail),
+        "rebuilt": _safe(record.rebuilt),
         "guard": None
         if guard is None
         else {

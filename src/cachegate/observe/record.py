@@ -50,6 +50,8 @@ class Record:
     usage: Usage
     detail: str = ""
     """A fixed word about a failure, or the provider's error code."""
+    rebuilt: str = ""
+    """Why the provider rebuilt its live session for this request; "" where it did not, or has none."""
     guard: GuardRecord | None = None
     """None for requests that the guard does not see, such as token counts."""
 

@@ -22,6 +22,7 @@ from cachegate.wire.facts import InferenceRequest, Operation, Protocol
 from cachegate.wire.hub import Broken, Target
 from cachegate.wire.protocols import DIALECTS, Reader
 from cachegate.wire.quirks import Quirk
+from cachegate.wire.silence import Silence
 from cachegate.wire.sse import SseEvent
 from cachegate.wire.translation import StreamTranslation, Translation
 
@@ -185,12 +186,12 @@ class Translated:
         self.body = self._translation.body()
         self.headers = self._headers(call, terms)
         self.reader = terms.reader(upstream)
-        self._keepalive = DIALECTS[request.protocol].reader().keepalive
+        self._silence = Silence(request.protocol)
 
     @property
     def keepalive(self) -> bytes:
         """See `Passage`."""
-        return self._keepalive
+        return self._silence.frame
 
     @property
     def over(self) -> bool:
@@ -205,7 +206,9 @@ class Translated:
     def forward(self, whole: bytes, events: list[SseEvent]) -> bytes:
         """See `Passage`."""
         del whole
-        return self._running.feed(events)
+        told = self._running.feed(events)
+        self._silence.told(told)
+        return told
 
     def end(self, rest: bytes) -> bytes:
         """See `Passage`."""

@@ -100,7 +100,12 @@ class Routes:
     def __init__(self, app: App, access: Access) -> None:
         self._app = app
         self._access = access
-        self._inference = Inference(app.gateway, access, app.lifecycle, app.config.limits)
+        config = app.config
+        self._inference = Inference(app.gateway, access, app.lifecycle, config.limits, config.auxiliary.model)
+        self._posts: dict[str, Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]] = {
+            **dict.fromkeys(PATHS, self._inference.serve),
+            "/v1/auxiliary/classify": self._inference.classify,
+        }
         self._gets: dict[str, Handler] = {
             "/": self._root,
             "/health": self._health,
@@ -110,8 +115,9 @@ class Routes:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request of any kind."""
-        if request.path in PATHS and request.method != "HEAD":
-            return await self._inference.serve(request)
+        serve = self._posts.get(request.path)
+        if serve is not None and request.method != "HEAD":
+            return await serve(request)
         exchange = Exchange(request, self._app.lifecycle, self._app.config.limits.send_stall_seconds)
         try:
             await self._dispatch(request, exchange)
@@ -128,7 +134,7 @@ class Routes:
             return
         handler = self._gets.get(request.path)
         if handler is None:
-            known = ", ".join((*PATHS, *self._gets))
+            known = ", ".join((*self._posts, *self._gets))
             raise GatewayError(f"There is nothing at {request.path[:200]!r}. Paths here: {known}.", ErrorKind.NOT_FOUND)
         if request.method != "GET":
             raise GatewayError(f"{request.path} takes GET only, not {request.method[:16]}.", ErrorKind.METHOD)
@@ -136,7 +142,7 @@ class Routes:
 
     async def _root(self, request: web.BaseRequest, exchange: Exchange) -> None:
         del request
-        await reply(exchange, 200, encode({"name": "cachegate", "version": __version__, "paths": list(PATHS)}))
+        await reply(exchange, 200, encode({"name": "cachegate", "version": __version__, "paths": list(self._posts)}))
 
     async def _health(self, request: web.BaseRequest, exchange: Exchange) -> None:
         del request

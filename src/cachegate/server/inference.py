@@ -2,10 +2,12 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from aiohttp import web
 
+from cachegate.auxiliary import classify
 from cachegate.config import LimitsConfig
 from cachegate.errors import HTTP_STATUS, BadInput, ErrorKind, GatewayError, Unavailable
 from cachegate.guard.usage import Usage
@@ -15,7 +17,8 @@ from cachegate.road import CallerLeft, CallerStalled, Gateway, reply, serve_one
 from cachegate.server.auth import Access
 from cachegate.server.exchange import Exchange, Lifecycle
 from cachegate.server.limits import decode_body, read_body
-from cachegate.wire.facts import InferenceRequest, Protocol
+from cachegate.wire.facts import Operation, Protocol, Sender
+from cachegate.wire.model_list import asker
 from cachegate.wire.parse import Received, parse
 from cachegate.wire.protocols import DIALECTS, PATHS
 
@@ -34,17 +37,41 @@ class Inference:
     access: Access
     lifecycle: Lifecycle
     limits: LimitsConfig
+    classifier_model: str | None
+    """Asked to classify where a question names no model."""
 
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request on a path of `PATHS`; whatever happens, the answer has the protocol's shape."""
-        protocol, _ = PATHS[request.path]
+        protocol, operation = PATHS[request.path]
+
+        async def relay(exchange: Exchange) -> None:
+            # Nothing here may hold on to the body: a stream may stay open for an hour.
+            asked = parse(await self._receive(request, exchange, protocol, operation), self.gateway.secret)
+            await serve_one(self.gateway, asked, exchange)
+
+        return await self._answer(request, protocol, relay)
+
+    async def classify(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a question to the auxiliary classifier; errors have the asker's shape."""
+        protocol = asker(Sender.of(tuple(request.headers.items())))
+
+        async def ask(exchange: Exchange) -> None:
+            received = await self._receive(request, exchange, protocol, Operation.GENERATE)
+            await classify(self.gateway, received, exchange, self.classifier_model)
+
+        return await self._answer(request, protocol, ask)
+
+    async def _answer(
+        self, request: web.BaseRequest, protocol: Protocol, work: Callable[[Exchange], Awaitable[None]]
+    ) -> web.StreamResponse:
+        """Do the work for one request, whose errors have the shape of `protocol`."""
         exchange = Exchange(request, self.lifecycle, self.limits.send_stall_seconds)
         task = asyncio.current_task()
         started_s = time.monotonic()
         if task is not None:
             self.lifecycle.running.add(task)
         try:
-            await serve_one(self.gateway, await self._receive(request, exchange), exchange)
+            await work(exchange)
         except GatewayError as error:
             await refuse(exchange, protocol, error)
             self._note(exchange, error, started_s)
@@ -55,21 +82,21 @@ class Inference:
                 self.lifecycle.running.discard(task)
         return exchange.response
 
-    async def _receive(self, request: web.BaseRequest, exchange: Exchange) -> InferenceRequest:
-        """Read a request up to where the road begins."""
+    async def _receive(
+        self, request: web.BaseRequest, exchange: Exchange, protocol: Protocol, operation: Operation
+    ) -> Received:
+        """Read a request up to where its body means something."""
         if len(self.lifecycle.running) > self.limits.in_flight_max:
             raise Unavailable(f"The gateway runs {self.limits.in_flight_max} requests already. Try again in a moment.")
         exchange.tenant, headers = self.access.admit(headers_of(request))
         _check_method(request)
-        protocol, operation = PATHS[request.path]
         try:
             wire_body = await read_body(request.content, self.limits.body_bytes_max, self.limits.body_seconds)
         except (ConnectionError, web.RequestPayloadError):
             raise CallerLeft from None
         encoding = request.headers.get("content-encoding", "")
         body = await decode_body(wire_body, encoding, self.limits.body_bytes_max)
-        received = Received(protocol, operation, headers, request.rel_url.raw_query_string, body, wire_body)
-        return parse(received, self.gateway.secret)
+        return Received(protocol, operation, headers, request.rel_url.raw_query_string, body, wire_body)
 
     def _note(self, exchange: Exchange, error: GatewayError, started_s: float) -> None:
         """Record a request that never reached the road."""

@@ -5,10 +5,10 @@ To teach the gateway a client, add rows; the code below them only walks the tabl
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cachegate.wire.body import JsonObject, decode, member
-from cachegate.wire.facts import Operation, RequestClass, Sender
+from cachegate.wire.facts import Facts, Operation, RequestClass, Sender
 
 ID_CHARS_MAX = 512
 """Longer ids are cut: they are only ever hashed, and no client sends one."""
@@ -107,6 +107,17 @@ CLASSIFIER = "classifier"
 
 _Test = Callable[[Asked], bool]
 
+CLASSIFIERS: tuple[_Test, ...] = (
+    # Claude Code's and Desktop's own: about 145 kB even on an empty chat
+    lambda asked: (
+        not asked.has_tools and b"You are a security monitor for autonomous AI coding agents." in asked.instructions
+    ),
+    # what it asks Anthropic's classifier: to judge a sub-agent's work it sends the whole conversation, with its tools
+    lambda asked: "auto-mode-classifier-" in asked.sender.header("anthropic-beta"),
+    lambda asked: asked.body.raw("max_tokens") == b"0" and asked.body.raw("safeguards")[:2] not in {b"", b"[]"},
+)
+"""The permission classifier. The turns of a chat bring `safeguards`, too, where the server checks them on the way."""
+
 _AUXILIARY_CLASSES = frozenset({"auxiliary", "side_reply"})
 
 CLASSES: tuple[tuple[RequestClass, _Test], ...] = (
@@ -145,7 +156,7 @@ CLASSES: tuple[tuple[RequestClass, _Test], ...] = (
 
 def identify(asked: Asked) -> tuple[str | None, RequestClass]:
     """Return the caller's identity, None for an anonymous one, and the class of the request."""
-    if _is_classifier(asked):
+    if any(test(asked) for test in CLASSIFIERS):
         return CLASSIFIER, RequestClass.AUXILIARY
     request_class = next((cls for cls, test in CLASSES if test(asked)), RequestClass.CHAT)
     for name, sources, parts in IDENTITIES:
@@ -156,9 +167,14 @@ def identify(asked: Asked) -> tuple[str | None, RequestClass]:
     return None, request_class
 
 
-def _is_classifier(asked: Asked) -> bool:
-    """Tell Claude Code's and Desktop's permission classifier: no tools, and about 145 kB even on an empty chat."""
-    return not asked.has_tools and b"You are a security monitor for autonomous AI coding agents." in asked.instructions
+def as_classifier(facts: Facts) -> Facts:
+    """Return the facts of a request that only classifies.
+
+    Its first message holds what is to be classified, and no project's instructions: another one is no change of the
+    client's that the guard would excuse (R15).
+    """
+    fingerprint = replace(facts.fingerprint, opening=b"")
+    return replace(facts, caller=CLASSIFIER, request_class=RequestClass.AUXILIARY, fingerprint=fingerprint)
 
 
 def _first(sources: tuple[Source, ...], asked: Asked) -> str:

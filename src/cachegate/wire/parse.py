@@ -6,7 +6,7 @@ import msgspec
 
 from cachegate.errors import BadInput
 from cachegate.wire.body import JsonObject
-from cachegate.wire.clients import Asked, identify
+from cachegate.wire.clients import CLASSIFIER, Asked, as_classifier, identify
 from cachegate.wire.digests import Digester
 from cachegate.wire.facts import Content, Facts, InferenceRequest, Operation, Protocol, Sender
 
@@ -95,7 +95,7 @@ def parse(received: Received, key: bytes) -> InferenceRequest:
         headers=received.headers,
         query=received.query,
         content=Content(received.body, received.wire_body),
-        facts=facts,
+        facts=as_classifier(facts) if caller == CLASSIFIER else facts,
     )
 
 

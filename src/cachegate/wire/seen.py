@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from cachegate.guard.usage import Usage
+from cachegate.wire.sessions import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +17,12 @@ class Reseed:
     """The provider rebuilt its session, and why (R15)."""
 
     reason: str
+    """A `Reason`."""
 
     @property
     def by_client(self) -> bool:
         """Whether the client caused it by changing its tools, instructions, thinking or speed."""
-        return self.reason == "fingerprint_changed"
+        return self.reason == Reason.FINGERPRINT_CHANGED
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,18 +75,18 @@ class Report:
     def as_json(self) -> dict[str, object]:
         """Return the report for programs; null is "not reported"."""
         return {
-            **_numbers(self.usage),
+            **numbers(self.usage),
             "inconsistent": self.inconsistent,
             "outcome": self.outcome.value,
             "code": self.code or None,
-            "calls": [_numbers(usage) for usage in self.calls],
-            "subagentCalls": [_numbers(usage) for usage in self.subagent_calls],
-            "sideCalls": [{"type": name, **_numbers(usage)} for name, usage in self.side_calls],
+            "calls": [numbers(usage) for usage in self.calls],
+            "subagentCalls": [numbers(usage) for usage in self.subagent_calls],
+            "sideCalls": [{"type": name, **numbers(usage)} for name, usage in self.side_calls],
         }
 
     def lines(self) -> list[str]:
         """Return the report for people."""
-        rows = [(name, _shown(value)) for name, value in zip(_NAMES, _numbers(self.usage).values(), strict=True)]
+        rows = [(name, _shown(value)) for name, value in zip(_NAMES, numbers(self.usage).values(), strict=True)]
         rows.append(("outcome", f"{self.outcome} {self.code}".rstrip()))
         if self.inconsistent:
             rows.append(("inconsistent", "a part was reported that is larger than the whole, so the parts are unknown"))
@@ -180,7 +180,8 @@ def _outcome(seen: Sequence[Seen]) -> tuple[Outcome, str]:
     return (Outcome.FAILED, failed[-1]) if failed else (Outcome.CUT, "")
 
 
-def _numbers(usage: Usage) -> dict[str, int | None]:
+def numbers(usage: Usage) -> dict[str, int | None]:
+    """Return the counts for programs; null is "not reported"."""
     return {
         "inputTokens": usage.input_total,
         "cachedTokens": usage.cached_read,
@@ -194,4 +195,4 @@ def _shown(value: int | None) -> str:
 
 
 def _line(usage: Usage) -> str:
-    return ", ".join(f"{name} {_shown(value)}" for name, value in zip(_NAMES, _numbers(usage).values(), strict=True))
+    return ", ".join(f"{name} {_shown(value)}" for name, value in zip(_NAMES, numbers(usage).values(), strict=True))

@@ -135,6 +135,17 @@ async def test_an_effort_is_changed_in_place_and_once() -> None:
     assert stage.runtime.log == ["allow", "say three"]
     assert await stage.ask(U1, A1, U2, A1, U3, A1, U1, setup=SETUP) == ""
     assert stage.runtime.log == ["allow", "say one"], "no word of effort changes none"
+    assert await stage.ask(U1, A1, U2, A1, U3, A1, U1, A1, U2, setup=high) == ""
+    assert stage.runtime.log == ["allow", "say two"], "and does not forget it"
+
+
+async def test_a_new_session_has_the_effort_it_was_begun_with() -> None:
+    stage = talk()
+    high = replace(SETUP, effort="high")
+    await stage.ask(U1, setup=high)
+    assert await stage.ask(U1, A1, U2, setup=OTHER) == "fingerprint_changed"
+    assert await stage.ask(U1, A1, U2, A1, U3, setup=replace(OTHER, effort="high")) == ""
+    assert stage.runtime.log == ["effort high", "allow", "say three"]
 
 
 # --- from a history ---
@@ -397,6 +408,22 @@ async def test_an_end_without_a_request_changes_nothing() -> None:
     await stage.conversation.settle()
     assert not stage.conversation.waits
     assert stage.runtime.log == []
+
+
+async def test_an_answer_ends_once() -> None:
+    stage = talk()
+    await stage.ask(U1)
+    stage.conversation.finish()
+    assert await stage.ask(U1, A1, U2) == ""
+
+
+async def test_an_answer_that_ends_behind_its_session_is_forgotten() -> None:
+    stage = talk()
+    await stage.begin(U1)
+    await stage.conversation.close()
+    stage.conversation.finish()
+    await stage.conversation.settle()
+    assert await stage.ask(U1, A1, U2) == "no_session"
 
 
 async def test_a_session_that_cannot_begin_leaves_nothing_behind() -> None:

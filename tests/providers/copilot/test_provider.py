@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
-from cachegate.errors import BadInput, ErrorKind, Unavailable, UpstreamError, UpstreamTimeout
+from cachegate.errors import BadInput, Unavailable, UpstreamError, UpstreamTimeout
 from cachegate.guard.usage import Usage
+from cachegate.providers import session_pool
 from cachegate.providers.base import Call, Head, Piece
 from cachegate.providers.copilot.provider import CopilotProvider, CopilotSettings
-from cachegate.wire.facts import Operation, Protocol
+from cachegate.providers.session_answer import Patience
+from cachegate.wire.facts import Operation, Protocol, RequestClass
 from cachegate.wire.parse import Received, parse
 from cachegate.wire.seen import Failed, Finished, Refusal, Reseed, Seen
-from copilot_runtime import Asked, ScriptedRuntime, Told, answers, failure, text_delta, thought_delta, usage, whole
+from copilot_runtime import Asked, ScriptedRuntime, Told, answers, failure, text_delta, usage, whole
 
 FOREVER_S = 1e6
 MOMENT_S = 0.001
@@ -30,12 +32,24 @@ SAYS_NOTHING = {
 FAILS = {Protocol.MESSAGES: b"event: error", Protocol.RESPONSES: b"response.failed", Protocol.CHAT: b'{"error":'}
 
 
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_pool, "PATIENCE_S", 0)
+
+
 class Stage:
-    def __init__(self, *replies: tuple[Told, ...], **settings: Any) -> None:
+    def __init__(
+        self,
+        *replies: tuple[Told, ...],
+        keepalive_s: float = FOREVER_S,
+        silence_s: float = FOREVER_S,
+        **settings: Any,
+    ) -> None:
         self.runtime = ScriptedRuntime(*replies)
         self.now_s = 0.0
+        patience = Patience(silence_s, keepalive_s)
         self.provider = CopilotProvider(
-            self.runtime, CopilotSettings(**{"keepalive_s": FOREVER_S, **settings}), lambda: self.now_s
+            self.runtime, CopilotSettings(patience=patience, **settings), lambda: self.now_s
         )
         self.sent = 0
         self.left = asyncio.Event()
@@ -51,6 +65,7 @@ class Stage:
         streamed: bool = True,
         thread: str = "t1",
         operation: Operation = Operation.GENERATE,
+        model: str = "up",
         **more: Any,
     ) -> Call:
         """A request whose messages are the user's and the assistant's in turn."""
@@ -62,7 +77,7 @@ class Stage:
         data = json.dumps(body).encode()
         headers = (("x-session-id", thread),) if thread else ()
         return Call(
-            parse(Received(protocol, operation, headers, "", data, data), bytes(32)), "req_1", "p", "up", self._send
+            parse(Received(protocol, operation, headers, "", data, data), bytes(32)), "req_1", "p", model, self._send
         )
 
     async def ask(self, call: Call) -> tuple[Head, list[Piece]]:
@@ -110,6 +125,7 @@ async def test_an_answer_comes_in_the_clients_protocol(protocol: Protocol, strea
     assert headers["content-type"] == ("text/event-stream" if streamed else "application/json")
     data = joined(pieces)
     if streamed:
+        assert headers["cache-control"] == "no-cache"
         assert data.count(b'"Hello"') == data.count(b'" world"') == 1, "in the pieces that the model wrote"
     else:
         assert headers["content-length"] == str(len(data))
@@ -211,14 +227,6 @@ async def test_an_error_before_the_answer_is_the_providers_own(protocol: Protoco
     assert seen[0] == Reseed("no_session")
     assert isinstance(seen[1], Failed)
     assert stage.runtime.log[-1] == "abort", "so that it is not repeated"
-    await stage.provider.close()
-
-
-async def test_an_error_that_named_no_time_to_wait_names_none(protocol: Protocol) -> None:
-    stage = Stage((failure("no", 500),))
-    head, _ = await stage.ask(stage.call(protocol, "hi"))
-    assert head.status == 500
-    assert "retry-after" not in dict(head.headers)
     await stage.provider.close()
 
 
@@ -327,58 +335,16 @@ async def test_one_who_leaves_behind_the_end_has_cancelled_nothing() -> None:
     await stage.provider.close()
 
 
-async def test_the_head_knows_how_its_stream_is_ended_from_outside(protocol: Protocol) -> None:
-    stage = Stage((text_delta("par"),))
-    parts = stage.provider.stream(stage.call(protocol, "hi"))
-    head = await anext(parts)
-    assert isinstance(head, Head)
-    await anext(parts)
-    assert head.terminal_error is not None
-    ending = head.terminal_error(ErrorKind.UNAVAILABLE, "closing down")
-    assert FAILS[protocol] in ending
-    assert b"closing down" in ending
-    await parts.aclose()
-    await stage.provider.close()
-
-
 # --- silence ---
 
 
-async def test_in_silence_the_client_gets_frames_that_say_nothing(protocol: Protocol) -> None:
-    stage = Stage((thought_delta("hm"),), keepalive_s=MOMENT_S, silence_s=FOREVER_S)
-    parts = stage.provider.stream(stage.call(protocol, "hi"))
-    await begun(parts)
-    async with asyncio.timeout(60):
-        for _ in range(2):
-            assert await anext(parts) == Piece(SAYS_NOTHING[protocol])
-        stage.runtime.last.play(answers("Hello world"))
-        rest = [part async for part in parts if isinstance(part, Piece)]
-    assert b"Hello" in joined(rest)
-    assert Finished() in seen_in(rest)
-    await stage.provider.close()
-
-
 async def test_a_silence_that_is_too_long_ends_the_stream_as_timed_out(protocol: Protocol) -> None:
-    stage = Stage((text_delta("par"),), keepalive_s=MOMENT_S, silence_s=2.5 * MOMENT_S)
+    stage = Stage((text_delta("par"),), keepalive_s=MOMENT_S, silence_s=2 * MOMENT_S)
     _, pieces = await stage.ask(stage.call(protocol, "hi"))
-    assert [piece.data for piece in pieces[1:-1]] == [SAYS_NOTHING[protocol]] * 2
+    assert [piece.data for piece in pieces[1:-1]] == [SAYS_NOTHING[protocol]]
     assert FAILS[protocol] in pieces[-1].data
     assert pieces[-1].seen == (Failed("idle", timed_out=True),)
     assert stage.runtime.log[-1] == "abort"
-    await stage.provider.close()
-
-
-async def test_silence_counts_from_the_last_word() -> None:
-    stage = Stage((text_delta("par"),), keepalive_s=MOMENT_S, silence_s=2.5 * MOMENT_S)
-    parts = stage.provider.stream(stage.call(Protocol.CHAT, "hi"))
-    await begun(parts)
-    ping = Piece(SAYS_NOTHING[Protocol.CHAT])
-    async with asyncio.timeout(60):
-        assert [await anext(parts), await anext(parts)] == [ping, ping]
-        stage.runtime.last.play((text_delta("t"),))
-        assert await anext(parts) != ping
-        assert [await anext(parts), await anext(parts)] == [ping, ping]
-    await parts.aclose()
     await stage.provider.close()
 
 
@@ -414,11 +380,42 @@ async def test_a_request_of_nobody_has_a_session_for_itself() -> None:
     await stage.provider.close()
 
 
-async def test_other_threads_and_models_have_sessions_of_their_own() -> None:
+async def test_other_threads_models_and_classes_of_requests_have_sessions_of_their_own() -> None:
     stage = Stage()
     await stage.answer(Protocol.CHAT, "one", thread="t1")
     await stage.answer(Protocol.CHAT, "one", thread="t2")
-    assert [session.runs for session in stage.runtime.sessions] == [True, True]
+    await stage.answer(Protocol.CHAT, "one", thread="t1", model="other")
+    compaction = stage.call(Protocol.RESPONSES, "one", thread="t1", operation=Operation.COMPACT)
+    await stage.ask(compaction)
+    sessions = stage.runtime.sessions
+    assert [session.runs for session in sessions] == [True, True, True, False], "a compaction is not gone on with"
+    assert [session.opening.setup.model for session in sessions] == ["up", "up", "other", "up"]
+    await stage.provider.close()
+
+
+@pytest.mark.parametrize("operation", [Operation.GENERATE, Operation.COMPACT])
+async def test_a_request_beside_the_chat_has_a_session_that_ends_with_its_answer(operation: Operation) -> None:
+    stage = Stage()
+    await stage.answer(Protocol.RESPONSES, "one")
+    marks: dict[str, Any] = {} if operation is Operation.COMPACT else {"max_tokens": 1}
+    call = stage.call(Protocol.RESPONSES, "one", operation=operation, **marks)
+    assert call.request.facts.request_class is not RequestClass.CHAT
+    await stage.ask(call)
+    await stage.ask(call)
+    assert [session.runs for session in stage.runtime.sessions] == [True, False, False]
+    _, seen = await stage.answer(Protocol.RESPONSES, "one", "Hello world", "two")
+    assert reseeds(seen) == [], "the chat's own session is untouched"
+    await stage.provider.close()
+
+
+async def test_a_session_that_had_to_leave_is_told_for_what() -> None:
+    stage = Stage(sessions_max=1)
+    await stage.answer(Protocol.CHAT, "one", thread="t1")
+    await stage.answer(Protocol.CHAT, "one", thread="t2")
+    _, seen = await stage.answer(Protocol.CHAT, "one", "Hello world", "two", thread="t1")
+    assert reseeds(seen) == ["capacity"]
+    _, seen = await stage.answer(Protocol.CHAT, "edited", "Hello world", "two", thread="t1")
+    assert reseeds(seen) == ["history_diverged"], "once"
     await stage.provider.close()
 
 
@@ -439,6 +436,8 @@ async def test_a_session_that_nobody_uses_is_swept_away() -> None:
     stage.now_s = 1.0
     async with asyncio.timeout(60):
         await stage.runtime.last.ended.wait()
+    _, seen = await stage.answer(Protocol.CHAT, "one", "Hello world", "two")
+    assert reseeds(seen) == ["idle_expired"]
     await stage.provider.close()
 
 

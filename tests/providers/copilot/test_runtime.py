@@ -142,12 +142,16 @@ async def test_calls_that_could_not_be_counted_are_refused() -> None:
 
 
 def test_the_runtime_gets_none_of_our_keys() -> None:
-    environ = {
-        "PATH": "/bin", "https_proxy": "http://127.0.0.1:2", "LANG": "C", "HOME": "/home/me",
-        "ANTHROPIC_API_KEY": "sk", "OPENAI_API_KEY": "sk", "GITHUB_TOKEN": "gh", "GH_TOKEN": "gh",
-        "COPILOT_GITHUB_TOKEN": "gh", "CACHEGATE_TOKEN": "x", "NODE_OPTIONS": "--inspect",
-    }  # fmt: skip
-    kept = {"PATH": "/bin", "https_proxy": "http://127.0.0.1:2", "LANG": "C", "HOME": "/own"}
+    places = (
+        "PATH", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE",
+        "NODE_EXTRA_CA_CERTS", "LANG", "SYSTEMROOT",
+    )  # fmt: skip
+    keys = (
+        "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GITHUB_TOKEN", "GH_TOKEN", "COPILOT_GITHUB_TOKEN", "CACHEGATE_TOKEN",
+        "NODE_OPTIONS", "HOME",
+    )  # fmt: skip
+    environ = {name: f"our {name}" for name in (*places, *keys)}
+    kept = {name: environ[name] for name in places} | {"HOME": "/own"}
     assert _environment(RuntimeSettings(environ=environ), "/own") == kept
     assert _environment(RuntimeSettings(environ=environ, own_provider=OWN), "/own") == kept | {
         "COPILOT_OFFLINE": "true",

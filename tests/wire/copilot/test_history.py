@@ -175,6 +175,11 @@ def test_a_picture_by_address_is_refused_by_name(part: Image | Document, what: s
         steps(call("c1"), result("c1", part))
 
 
+@pytest.mark.parametrize(("media_type", "kind"), [("image/png", "image"), ("application/pdf", "resource")])
+def test_what_the_runtime_calls_an_attachment(media_type: str, kind: str) -> None:
+    assert Attachment("x", media_type).kind == kind
+
+
 # --- marks ---
 
 TOOL = {"path": {"type": "string"}}
@@ -286,6 +291,7 @@ DIFFERENT: tuple[Step, ...] = (
     Answered("a", (Called("c1", "Write", ANSWER.calls[0].arguments),)),
     Answered("a", (Called("c1", "Read", '{"path":"/a","n":[{"x":2,"y":3},1]}'),)),
     Answered("a", (Called("c1", "Read", '{"path":"/a","n":"1"}'),)),
+    Answered("a", (Called("c1", "Read", '{"path":"/a","n":1}'),)),
     Answered("a", (Called("c1", "Read", '{"path":"/a","n":1.5}'),)),
     Answered("a", (Called("c1", "Read", '{"path":'),)),
     Answered("a", (Called("c1", "Read", '{"path": '),)),
@@ -296,6 +302,8 @@ DIFFERENT: tuple[Step, ...] = (
     Returned("c1", "b"),
     Returned("c1", "a", is_error=True),
     Returned("c1", "a", (Attachment("x", "image/png"),)),
+    Returned("c1", "a", (Attachment("y", "image/png"),)),
+    Returned("c1", "a", (Attachment("x", "image/jpeg"),)),
 )
 
 

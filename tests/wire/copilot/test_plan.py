@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from cachegate.errors import BadInput
 from cachegate.wire.copilot.history import Answered, Called, Returned, Said, Step, mark
-from cachegate.wire.copilot.plan import Continue, Known, Plan, Rebuild, plan
+from cachegate.wire.copilot.plan import Continue, Plan, Rebuild, plan
+from cachegate.wire.sessions import Known
 
 SETUP = b"setup"
 U1, U2, U3 = Said("one"), Said("two"), Said("three")
@@ -105,6 +106,7 @@ def rebuilt(reason: str, kept: tuple[Step, ...], past: tuple[Step, ...], *said: 
             rebuilt("history_diverged", (U1, CALLS, R1, R2), (), U2),
             id="all results are the same",
         ),
+        pytest.param(known(U1), (U1,), rebuilt("history_diverged", (), (), U1), id="a request that was never answered"),
         pytest.param(known(U1, A1), (U1,), rebuilt("history_diverged", (), (), U1), id="the same request again"),
         pytest.param(
             known(U1, A1, U2, A1), (U1, A1, U2), rebuilt("history_diverged", (U1, A1), (), U2), id="the last one again"

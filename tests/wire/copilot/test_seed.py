@@ -64,7 +64,16 @@ def test_a_broken_line_is_no_event() -> None:
 
 def test_a_history_is_written_as_the_runtime_keeps_it() -> None:
     start, *events = parsed(seed("id-1", (), PAST))
-    assert (start["type"], start["data"]["sessionId"]) == ("session.start", "id-1")
+    assert start["type"] == "session.start"
+    assert start["data"] == {
+        "sessionId": "id-1",
+        "version": 1,
+        "producer": "copilot-agent",
+        "copilotVersion": "",
+        "startTime": "2020-01-01T00:00:00.000Z",
+        "context": {"cwd": "/"},
+    }
+    assert {event["timestamp"] for event in (start, *events)} == {"2020-01-01T00:00:00.000Z"}
     assert [event["type"] for event in events] == [
         "user.message", "assistant.message", "tool.execution_start", "tool.execution_start",
         "tool.execution_complete", "tool.execution_complete", "assistant.message", "user.message",

@@ -66,6 +66,11 @@ _CLASSIFIER: Json = {
     "thinking": {"type": "disabled"},
     "metadata": {"user_id": _JSON_ID},
 }
+_BETAS = "claude-code-20250219,dangerous-tool-use-2026-09-03"
+_JUDGED: Json = {"safeguards": [{"type": "dangerous_tool_use", "classifier_context": {"v": 1}}]}
+"""Auto mode where Anthropic's server judges: it comes with the turns of the chat themselves."""
+_REVIEW: Json = {name: value for name, value in claude(max_tokens=0, **_JUDGED).items() if name != "stream"}
+"""Whether a sub-agent may go on: its whole conversation, judged, and nothing answered."""
 _COMPACT: Json = claude({"role": "user", "content": _SUMMARY})
 _MAIN, _CLAUDE = claude(), f"claude-code:{SESSION}"
 
@@ -171,6 +176,52 @@ CLAUDE_CODE = (
         "classifier",
         AUXILIARY,
     ),
+    Recorded(
+        "claude classifier, the transcript in messages of its own",
+        MESSAGES,
+        claude_headers(),
+        {
+            **_CLASSIFIER,
+            "system": [
+                {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.332;"},
+                *_CLASSIFIER["system"],
+            ],
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": text}]} for text in ("<transcript>", "…")
+            ],
+            "stop_sequences": ["</block>"],
+        },
+        "classifier",
+        AUXILIARY,
+    ),
+    Recorded(
+        "claude classifier in other words, told by its beta",
+        MESSAGES,
+        claude_headers(anthropic_beta="claude-code-20250219,auto-mode-classifier-2026-07-16"),
+        {**_CLASSIFIER, "system": "Judge."},
+        "classifier",
+        AUXILIARY,
+    ),
+    Recorded(
+        "claude review of a sub-agent",
+        MESSAGES,
+        claude_headers(anthropic_beta=f"{_BETAS},auto-mode-classifier-2026-07-16,subagent-review-2026-11-17"),
+        _REVIEW,
+        "classifier",
+        AUXILIARY,
+    ),
+    Recorded(
+        "claude review of a sub-agent, hints, headers of betas stripped",
+        MESSAGES,
+        claude_headers(**{_CLASS: "auxiliary"}, anthropic_beta=""),
+        _REVIEW,
+        "classifier",
+        AUXILIARY,
+    ),
+    Recorded(
+        "claude main, judged by the server", MESSAGES, claude_headers(anthropic_beta=_BETAS), claude(**_JUDGED), _CLAUDE
+    ),
+    Recorded("claude main, to keep the cache warm", MESSAGES, claude_headers(), claude(max_tokens=0), _CLAUDE),
     Recorded(
         "claude classifier that claims a compaction",
         MESSAGES,

@@ -8,10 +8,11 @@ from functools import partial
 from cachegate.providers.copilot.native import EXITED, NativeSession, Opening, Permit, Runtime
 from cachegate.wire.copilot.event_reader import Heard, TurnReader
 from cachegate.wire.copilot.history import Answered, Called, Returned, Said, Step, mark
-from cachegate.wire.copilot.plan import Continue, Known, Rebuild, plan
+from cachegate.wire.copilot.plan import Continue, Rebuild, plan
 from cachegate.wire.copilot.seed import Journal, seed
 from cachegate.wire.copilot.setup import Setup
 from cachegate.wire.seen import Reseed
+from cachegate.wire.sessions import Known, Reason
 from cachegate.wire.usage_readings import Fields
 
 IDLE_S = 5.0
@@ -89,10 +90,14 @@ class Conversation:
         return turn, reseed
 
     def finish(self) -> None:
-        """Note what the session has now: the request's steps and the answer, which ended well."""
-        turn, known, self._turn = self._turn, self._known, None
-        if turn is None or known is None:
+        """Note what the session has now: the request's steps and the answer, which ended.
+
+        One that cannot be gone on with is left to `settle`, so that the runtime does not go on by itself either.
+        """
+        turn, known = self._turn, self._known
+        if turn is None or known is None or turn.reader.why:
             return
+        self._turn = None
         answer = Answered(turn.reader.text, tuple(Called(*call) for call in turn.reader.calls))
         # The runtime answers a call of a tool that nobody declared by itself, and goes on without us.
         strange = any(call.name not in self._tools for call in answer.calls)
@@ -100,7 +105,7 @@ class Conversation:
             known,
             marks=(*map(mark, turn.steps), mark(answer)),
             pending=frozenset() if strange else frozenset(call.call_id for call in answer.calls),
-            broken="unknown_tool" if strange else "",
+            broken=Reason.UNKNOWN_TOOL if strange else "",
         )
 
     async def settle(self) -> None:
@@ -109,9 +114,14 @@ class Conversation:
         if turn is None:
             return
         if self._known is not None:
-            self._known = replace(self._known, pending=frozenset(), broken=turn.reader.why or "cancelled")
+            self._known = replace(self._known, pending=frozenset(), broken=turn.reader.why or Reason.CANCELLED)
         if self._native is not None:
             await self._native.abort()
+
+    async def sleep(self) -> bool:
+        """End the session: what it kept is in memory, and goes with it."""
+        await self.close()
+        return False
 
     async def close(self) -> None:
         """End the session."""
@@ -128,19 +138,19 @@ class Conversation:
     async def _hindrance(self) -> str:
         """Return why the session cannot be gone on with right now; "" when it can."""
         if not await self._live.alive():
-            return "process_exited"
+            return Reason.PROCESS_EXITED
         if self.waits:
             return ""
         try:
             async with asyncio.timeout(IDLE_S):
                 await self._at_rest.wait()
         except TimeoutError:
-            return "busy"
+            return Reason.BUSY
         return ""
 
     async def _rebuild(self, decided: Rebuild, setup: Setup, steps: tuple[Step, ...]) -> Reseed:
         old, self._native, self._session_id = self._native, None, ""
-        self._known = None  # first of all: nothing is known of a session that was never begun
+        self._known = self._effort = None  # first of all: nothing is known of a session that was never begun
         journal = Journal(await old.close() if old is not None else (), self._ends)
         native = journal.until(decided.kept)
         if native is None:
@@ -164,7 +174,7 @@ class Conversation:
         turn = self._turn
         if turn is None:
             if event is EXITED and self._known is not None:
-                self._known = replace(self._known, pending=frozenset(), broken="process_exited")
+                self._known = replace(self._known, pending=frozenset(), broken=Reason.PROCESS_EXITED)
             return
         heard = turn.reader.exited() if event is EXITED else turn.reader.read(event)
         if heard.said is not None:

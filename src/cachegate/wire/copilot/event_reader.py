@@ -30,21 +30,14 @@ from cachegate.wire.hub import (
 )
 from cachegate.wire.native_events import Calls, CopilotSdkReader
 from cachegate.wire.seen import Failed, Finished, Refusal, Seen
+from cachegate.wire.sessions import Reason
 from cachegate.wire.tool_names import ToolNames
 from cachegate.wire.usage_readings import Fields, Format, count, fields, items, reading_of
-
-STOPS = {
-    "stop": Stop.END,
-    "tool_calls": Stop.TOOL_CALLS,
-    "length": Stop.MAX_TOKENS,
-    "content_filter": Stop.REFUSAL,
-}
-"""`finishReason`; any other word is taken for a usual end."""
 
 _STATUSES = {"authentication": 401, "authorization": 403, "quota": 429, "rate_limit": 429}
 """Status of a `session.error.errorType` that came without one."""
 
-_REASONS = {Stop.REFUSAL: "refusal", Stop.MAX_TOKENS: "output_limit"}
+_REASONS = {Stop.REFUSAL: Reason.REFUSAL, Stop.MAX_TOKENS: Reason.OUTPUT_LIMIT}
 
 _IDS = ("messageId", "reasoningId", "toolCallId", "apiCallId")
 """What the first event of an answer may be called by; any of them names the answer."""
@@ -117,7 +110,8 @@ class TurnReader:
         """The part of text or thoughts that grows."""
         self._calls: dict[str, _Part] = {}
         self._started = False
-        self._stop: Stop | None = None
+        self._stop = Stop.END
+        """As far as the reason of its end says; any unknown word is taken for a usual end."""
         self.over = False
         self.why = ""
         """Why the session cannot be gone on with after this answer; "" while nothing is known."""
@@ -168,9 +162,9 @@ class TurnReader:
         """Return what is said when the runtime is gone; nothing when the answer was over before."""
         if self.over:
             return Heard()
-        return self._failed(_early("ended in the midst of the answer"), "process_exited")
+        return self._failed(_early("ended in the midst of the answer"), Reason.PROCESS_EXITED)
 
-    def _failed(self, broken: Broken, why: str = "provider_error") -> Heard:
+    def _failed(self, broken: Broken, why: str = Reason.PROVIDER_ERROR) -> Heard:
         self.over, self.why = True, why
         refused = refusals.is_refusing_error((broken.code,), broken.message)
         return Heard((broken,), (*((Refusal(),) if refused else ()), Failed(broken.code)))
@@ -220,10 +214,10 @@ class TurnReader:
         return part
 
     def _counted(self, data: Fields, seen: tuple[Seen, ...]) -> Iterator[Event]:
-        reason = data.get("finishReason")
-        self._stop = STOPS.get(reason, Stop.END) if isinstance(reason, str) else None
         if Refusal() in seen:
             self._stop = Stop.REFUSAL
+        elif data.get("finishReason") == "length":
+            self._stop = Stop.MAX_TOKENS
         usage = self._observer.calls.main
         if usage:
             yield from self._start(data)
@@ -231,14 +225,13 @@ class TurnReader:
         if self._stop is Stop.MAX_TOKENS:
             # The runtime says no more of this answer: it lets the model go on in a second call.
             yield from self._close()
-            yield from self._end({"toolRequests": []})
+            yield from self._end({})
 
     def _whole(self, data: Fields) -> Iterator[Event]:
         """End the answer; what was not told piece by piece is told now."""
         yield from self._start(data)
-        text = data.get("content")
-        if isinstance(text, str) and text and not self.text:
-            yield from self._grow(PartKind.TEXT, {"deltaContent": text})
+        if not self.text:
+            yield from self._grow(PartKind.TEXT, {"deltaContent": data.get("content")})
         yield from self._close()
         yield from self._end(data)
 
@@ -248,12 +241,10 @@ class TurnReader:
             yield from self._end_call(request)
         for part in self._calls.values():  # begun, and cut off
             if not part.ended:
-                part.ended = True
                 yield PartEnded(part.index)
         self.over = True
-        stop = self._stop or Stop.END
-        self.why = _REASONS.get(stop, "")
-        yield Ended(Stop.TOOL_CALLS if requests else Stop.END if stop is Stop.TOOL_CALLS else stop)
+        self.why = _REASONS.get(self._stop, "")
+        yield Ended(Stop.TOOL_CALLS if requests else self._stop)
 
     def _end_call(self, request: Fields) -> Iterator[Event]:
         call_id, name = str(request.get("toolCallId")), str(request.get("name"))

@@ -1,25 +1,10 @@
 """Decides how a session goes on with a request: by what is new in it, or from a rebuilt history. Pure."""
 
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from itertools import takewhile
 
 from cachegate.errors import BadInput
 from cachegate.wire.copilot.history import Answered, Returned, Said, Step, mark
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What a live session holds of the conversation, as its caller was told it."""
-
-    marks: tuple[bytes, ...] = ()
-    """Of its steps."""
-    pending: AbstractSet[str] = frozenset()
-    """Calls that wait for their results."""
-    setup: bytes = b""
-    """Digest of instructions and tools."""
-    broken: str = ""
-    """Why its own history cannot be gone on with; "" while it can."""
+from cachegate.wire.sessions import Known, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +40,14 @@ def plan(known: Known | None, setup: bytes, steps: tuple[Step, ...]) -> Plan:
     if not steps:
         raise BadInput("There is no message. Send at least one of the user.")
     if known is None:
-        return _rebuilt("no_session", 0, steps)
-    marks = tuple(mark(step) for step in steps)
-    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(known.marks, marks, strict=False)))
+        return _rebuilt(Reason.NO_SESSION, 0, steps)
+    common = known.common(tuple(map(mark, steps)))
     if known.setup != setup:
-        return _rebuilt("fingerprint_changed", common, steps)
+        return _rebuilt(Reason.FINGERPRINT_CHANGED, common, steps)
     if known.broken:
         return _rebuilt(known.broken, common, steps)
     going_on = _continued(known, steps[common:]) if common == len(known.marks) else None
-    return going_on or _rebuilt("history_diverged", common, steps)
+    return going_on or _rebuilt(Reason.HISTORY_DIVERGED, common, steps)
 
 
 def _continued(known: Known, new: tuple[Step, ...]) -> Continue | None:
@@ -71,7 +55,7 @@ def _continued(known: Known, new: tuple[Step, ...]) -> Continue | None:
     returned = tuple(step for step in new if isinstance(step, Returned))
     said = tuple(step for step in new if isinstance(step, Said))
     in_order = (*returned, *said) == new
-    answers = frozenset(step.call_id for step in returned) == known.pending and len(returned) == len(known.pending)
+    answers = known.awaits(tuple(step.call_id for step in returned))
     return Continue(returned, said) if new and in_order and answers else None
 
 
