@@ -11,6 +11,6 @@ def test_a_record_has_no_place_for_a_body_a_header_or_an_id_of_the_caller_r24() 
     }  # fmt: skip
     assert {field.name for field in fields(Record)} == {
         "request_id", "at_s", "path", "status", "ending", "duration_ms", "provider", "model", "usage", "detail",
-        "guard",
+        "rebuilt", "guard",
     }  # fmt: skip
     assert EVENT == "context_cache_guard"
