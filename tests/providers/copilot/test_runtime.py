@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import logging
+import re
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +34,8 @@ from cachegate.wire.copilot.setup import DeclaredTool, Setup
 from cachegate.wire.usage_readings import Fields
 from copilot_runtime import event
 
+PROGRAM = sys.executable
+"""Any program that is there: none is started here."""
 OWN = OwnProvider("anthropic", "http://127.0.0.1:1", "sk-own")
 SETUP = Setup("up", "Be brief.", (DeclaredTool("Read", "Reads.", {"type": "object"}),), "high", None)
 
@@ -281,7 +286,7 @@ def clients(monkeypatch: pytest.MonkeyPatch) -> list[SdkClient]:
 
 class Stage:
     def __init__(self, settings: RuntimeSettings | None = None) -> None:
-        self.runtime = SdkRuntime(settings or RuntimeSettings(cli_path="copilot", own_provider=OWN))
+        self.runtime = SdkRuntime(settings or RuntimeSettings(cli_path=PROGRAM, own_provider=OWN))
         self.heard: list[Fields] = []
 
     async def open(self, events: bytes = b"") -> SdkSession:
@@ -303,9 +308,9 @@ async def test_the_runtime_starts_once_for_all_its_sessions(clients: list[SdkCli
 @pytest.mark.parametrize(
     ("settings", "signed_in"),
     [
-        (RuntimeSettings(cli_path="copilot"), True),
-        (RuntimeSettings(cli_path="copilot", github_token="gh"), False),
-        (RuntimeSettings(cli_path="copilot", own_provider=OWN), False),
+        (RuntimeSettings(cli_path=PROGRAM), True),
+        (RuntimeSettings(cli_path=PROGRAM, github_token="gh"), False),
+        (RuntimeSettings(cli_path=PROGRAM, own_provider=OWN), False),
     ],
     ids=["who is signed in", "a token", "a provider of one's own"],
 )
@@ -528,3 +533,21 @@ async def test_a_session_that_never_began_says_so() -> None:
     with pytest.raises(UpstreamError, match="never begun"):
         await session.say((), None, steering=True)
     assert await session.close() == ()
+
+
+@pytest.mark.parametrize(("configured", "where"), [("/nope/copilot", "at '/nope/copilot'"), (None, "on the PATH")])
+async def test_a_program_that_is_not_there_is_named_and_never_fetched(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, configured: str | None, where: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    runtime = SdkRuntime(RuntimeSettings(cli_path=configured, own_provider=OWN))
+    with pytest.raises(UpstreamError, match=re.escape(f"was not found {where}")):
+        await runtime.open(Opening("s1", SETUP), print)
+    await runtime.close()
+
+
+def test_the_sdk_logs_nothing() -> None:
+    logger = logging.getLogger("copilot.client").parent
+    assert logger is not None
+    assert (logger.name, logger.propagate) == ("copilot", False)
+    assert all(isinstance(handler, logging.NullHandler) for handler in logger.handlers), "and so nothing to write to"

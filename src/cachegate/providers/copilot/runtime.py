@@ -5,6 +5,7 @@ So every model call passes a gate of ours, which lets one through for each reque
 """
 
 import asyncio
+import logging
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator, Coroutine, Mapping
@@ -32,10 +33,15 @@ from cachegate.wire.copilot.seed import attached
 from cachegate.wire.copilot.setup import DeclaredTool
 from cachegate.wire.hub import Json
 
+# The SDK logs what the runtime says; that may be what was said to it. What failed is told to the caller instead.
+logging.getLogger("copilot").addHandler(logging.NullHandler())
+logging.getLogger("copilot").propagate = False
+
 START_S = 60.0
 """For the runtime to start, and for any answer of it that needs no model."""
 ABORT_S = 0.9
 """A caller who leaves must not go on paying: what is not interrupted by then is ended with its process."""
+_NAME = "copilot"
 _CONVERSATION = "conversation-agent"
 """The kind of model calls that a turn consists of; others are for the runtime's own ends."""
 _KEPT_VARIABLES = (
@@ -65,7 +71,7 @@ class RuntimeSettings:
     """How the runtime is started."""
 
     cli_path: str | None = None
-    """None finds `copilot` on the PATH, or leaves it to the SDK."""
+    """None finds `copilot` on the PATH."""
     github_token: str | None = field(default=None, repr=False)
     """None takes the account that is signed in on this machine."""
     own_provider: OwnProvider | None = None
@@ -106,8 +112,9 @@ class SdkRuntime:
     async def _started(self) -> CopilotClient:
         async with self._starting:
             if self._client is None:
+                program = _program(self._settings.cli_path)
                 self._home = tempfile.TemporaryDirectory(prefix="cachegate-copilot-")
-                self._client = self._new_client(self._home.name)
+                self._client = self._new_client(program, self._home.name)
                 try:
                     async with _answering("did not start"):
                         await self._client.start()
@@ -129,11 +136,11 @@ class SdkRuntime:
             return False
         return True
 
-    def _new_client(self, home: str) -> CopilotClient:
+    def _new_client(self, program: str, home: str) -> CopilotClient:
         settings = self._settings
         signed_in = settings.github_token is None and settings.own_provider is None
         return CopilotClient(
-            connection=RuntimeConnection.for_stdio(path=settings.cli_path or shutil.which("copilot")),
+            connection=RuntimeConnection.for_stdio(path=program),
             mode="empty",
             base_directory=None if signed_in else home,
             working_directory=home,
@@ -341,6 +348,19 @@ async def _answering(what: str) -> AsyncGenerator[None, None]:
             f"Copilot's runtime {what} ({type(error).__name__}). The request was not repeated; please send it again."
         )
         raise UpstreamError(words) from error
+
+
+def _program(configured: str | None) -> str:
+    """Return the runtime's program. Raises UpstreamError without one: the SDK would fetch it from the network."""
+    wanted = configured or _NAME
+    found = shutil.which(str(Path(wanted).expanduser()))
+    if found is None:
+        where = "on the PATH" if configured is None else f"at {configured!r}"
+        raise UpstreamError(
+            f"Copilot's program was not found {where}. Install it (npm install -g @github/copilot), or name it as "
+            "cliPath."
+        )
+    return found
 
 
 def _provider(own: OwnProvider | None) -> ProviderConfig | None:
