@@ -195,6 +195,38 @@ async def test_a_caller_who_breaks_off_pays_no_more_and_loses_nothing(
     assert {record["guard"]["outcome"] for record in records} <= {"allowed", "excused"}
 
 
+@either_account
+async def test_two_follow_ups_in_a_row_stop_nothing(claude_program: Path, tmp_path: Path, account: str) -> None:
+    """The user's text, 5 November: each follow-up cancelled a turn, and the request behind them was stopped."""
+    hanging = Turn((Words("Let me see."), _read("toolu_never")), midst=Midst.HANGS)
+    script = (_says("Answer 1."), hanging, hanging, _says("Answer 2."))
+    async with (
+        StrictUpstream(script, tokens_min=1) as upstream,
+        calling(upstream, claude_program, tmp_path, account=account) as (caller, gateway),
+    ):
+        caller.say(LARGE * 2)  # cold, it is a miss
+        await caller.ask()
+        for text in ("Do it.", "No, do it like this."):
+            caller.say(text)
+            upstream.hanging.clear()
+            upstream.hung_up.clear()
+            await caller.leave_in_the_midst()
+            await asyncio.wait_for(upstream.hung_up.wait(), 1.0)
+        caller.say("Go on.")
+        told = await caller.ask()
+        records = await records_at_the_end(gateway)
+
+    assert told.content[-1]["text"] == "Answer 2."
+    upstream.assert_inferences(4)
+    last, first = upstream.inferences[3].usage, upstream.inferences[0].usage
+    assert last is not None
+    assert first is not None
+    assert last.cached >= first.total - 10
+    assert [record["ending"] for record in records] == ["completed", "cancelled", "cancelled", "completed"]
+    assert records[0]["guard"]["reason"] == "miss"
+    assert records[-1]["guard"]["outcome"] == "allowed"
+
+
 FAILURES: dict[str, tuple[Turn | Failure, int, str]] = {
     "rate": (
         Failure(429, {"type": "rate_limit_error", "message": "Slow down."}, retry_after="7"),
