@@ -2,8 +2,13 @@
 
 import time
 
-from cachegate.assembly import assemble, dismantle, steady_clock
+import pytest
+
+from cachegate.assembly import _github_token, assemble, dismantle, steady_clock
 from cachegate.config import Config
+from cachegate.provider_configs import CopilotProviderConfig
+from cachegate.providers.claude_cli.provider import ClaudeCliProvider
+from cachegate.providers.copilot.provider import CopilotProvider
 from cachegate.providers.http import HttpProvider
 
 
@@ -38,3 +43,31 @@ def test_a_key_is_never_shown() -> None:
     config = Config.model_validate({"providers": {"a": row}, "clients": [{"name": "me", "key": "k" * 20 + "secret"}]})
     gateway = assemble(config, ())
     assert "secret" not in repr(gateway.routes) + repr(config)
+
+
+OWN = {"kind": "anthropic", "baseUrl": "http://127.0.0.1:1", "apiKey": "sk-own"}
+
+
+@pytest.mark.parametrize(
+    ("row", "environ", "token"),
+    [
+        ({}, {}, None),
+        ({}, {"GITHUB_TOKEN": "third", "GH_TOKEN": "second"}, "second"),
+        ({}, {"COPILOT_GITHUB_TOKEN": "first", "GH_TOKEN": ""}, "first"),
+        ({"githubToken": "written"}, {"GH_TOKEN": "second"}, "written"),
+        ({"ownProvider": OWN}, {"GH_TOKEN": "second"}, None),
+        ({"ownProvider": OWN, "githubToken": "written"}, {}, None),
+    ],
+)
+def test_copilots_account_is_the_nearest_and_none_beside_a_provider_of_ones_own(
+    row: dict[str, object], environ: dict[str, str], token: str | None
+) -> None:
+    assert _github_token(CopilotProviderConfig.model_validate({"kind": "copilot", **row}), environ) == token
+
+
+async def test_live_sessions_start_nothing_before_they_are_asked() -> None:
+    rows = {"c": {"kind": "claude-cli", "program": "/nope"}, "p": {"kind": "copilot", "ownProvider": OWN}}
+    gateway = assemble(Config.model_validate({"providers": rows}), ())
+    assert [type(bound.provider) for bound in gateway.routes.providers.values()] == [ClaudeCliProvider, CopilotProvider]
+    assert "sk-own" not in repr(gateway.routes)
+    await dismantle(gateway)

@@ -134,9 +134,7 @@ def _copilot(name: str, row: CopilotProviderConfig, config: Config, environ: Map
     if own is not None:
         key = None if own.api_key is None else own.api_key.get_secret_value()
         provider = OwnProvider(own.kind, own.base_url, key, own.wire_api, own.prompt_tokens_max)
-    found = next((environ[variable] for variable in COPILOT_TOKENS if environ.get(variable)), None)
-    token = found if row.github_token is None else row.github_token.get_secret_value()
-    settings = RuntimeSettings(row.cli_path, token, provider, environ)
+    settings = RuntimeSettings(row.cli_path, _github_token(row, environ), provider, environ)
     return CopilotProvider(
         SdkRuntime(settings),
         CopilotSettings(
@@ -146,6 +144,15 @@ def _copilot(name: str, row: CopilotProviderConfig, config: Config, environ: Map
             models=tuple(row.models),
         ),
     )
+
+
+def _github_token(row: CopilotProviderConfig, environ: Mapping[str, str]) -> str | None:
+    """Return the token of the account; with a provider of one's own GitHub is not asked, and gets none."""
+    if row.own_provider is not None:
+        return None
+    if row.github_token is not None:
+        return row.github_token.get_secret_value()
+    return next((environ[variable] for variable in COPILOT_TOKENS if environ.get(variable)), None)
 
 
 def _http(row: HttpProviderConfig, config: Config, environ: Mapping[str, str]) -> Provider:

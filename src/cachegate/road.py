@@ -267,7 +267,7 @@ async def _relay(journey: Journey, *, more: bool) -> None:
 
 async def _pass_on(journey: Journey, *, more: bool) -> None:
     caller, binding = journey.caller, journey.binding
-    call = Call(journey.request, caller.request_id, binding.name, binding.model, journey.mark_sent)
+    call = Call(journey.request, caller.request_id, binding.name, binding.model, journey.mark_sent, caller.tenant)
     async with aclosing(binding.provider.stream(call)) as parts:
         async for part in parts:
             match part:

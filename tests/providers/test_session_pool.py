@@ -399,11 +399,18 @@ async def test_behind_the_end_nothing_sweeps_on() -> None:
 # --- under which key ---
 
 
-def call(*, thread: str = "t1", model: str = "up", operation: Operation = Operation.GENERATE, **more: object) -> Call:
+def call(
+    *,
+    thread: str = "t1",
+    model: str = "up",
+    tenant: str = "",
+    operation: Operation = Operation.GENERATE,
+    **more: object,
+) -> Call:
     data = json.dumps({"model": "m", "input": [{"role": "user", "content": "hi"}], **more}).encode()
     headers = (("x-session-id", thread),) if thread else ()
     received = parse(Received(Protocol.RESPONSES, operation, headers, "", data, data), bytes(32))
-    return Call(received, "req_1", "p", model, lambda: None)
+    return Call(received, "req_1", "p", model, lambda: None, tenant=tenant)
 
 
 def test_requests_of_a_thread_to_a_model_continue_each_other() -> None:
@@ -411,6 +418,12 @@ def test_requests_of_a_thread_to_a_model_continue_each_other() -> None:
     assert None not in keys
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3
+
+
+def test_tenants_that_name_a_thread_alike_never_meet_in_one_conversation() -> None:
+    keys = [key_of(each) for each in (call(tenant="alice"), call(tenant="bob"), call(), call(tenant="alice"))]
+    assert len(set(keys)) == 3
+    assert keys[0] == keys[3]
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,8 @@ class Call:
     on_sent: Callable[[], None]
     """Called when the first byte leaves. The one observation that cannot ride on a piece: a caller who leaves early
     never gets one, and whether the provider was reached decides what the guard makes of it (R19)."""
+    tenant: str = ""
+    """Whose key the gateway was asked with: two of them may name the same thread, and are strangers all the same."""
 
 
 class Provider(Interface):

@@ -24,17 +24,18 @@ _ENDED_MAX = 4_096
 _SWEEPS_PER_LIFE = 4
 
 Key = tuple[str, str]
-"""Thread and model: requests that continue each other."""
+"""Thread, as its own tenant named it, and model: requests that continue each other."""
 
 
 def key_of(call: Call) -> Key | None:
     """Return under which key a request's conversation lives.
 
     None for a request of no thread, and for one beside the chat, which nothing continues: it ends with its answer.
+    Thread names are the clients' own: two tenants that choose the same one never meet in one conversation.
     """
     facts = call.request.facts
     in_chat = facts.caller is not None and facts.request_class is RequestClass.CHAT
-    return (facts.caller or "", call.model) if in_chat else None
+    return (f"{call.tenant}\n{facts.caller}", call.model) if in_chat else None
 
 
 class Lively(Interface):
