@@ -33,12 +33,12 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("Top level", Config),
     ("Providers over HTTP: every kind but `claude-cli`, `copilot` and `synthetic`", HttpProviderConfig),
     ("Providers of kind `claude-cli`", ClaudeCliProviderConfig),
-    ("`claudeSessions` of kind `claude-cli`", ClaudeSessionsConfig),
     ("Providers of kind `copilot`", CopilotProviderConfig),
     ("`ownProvider` of kind `copilot`", OwnProviderConfig),
     ("Providers of kind `synthetic`", SyntheticProviderConfig),
     ("`cacheGuard`", CacheGuardConfig),
     ("`limits`", LimitsConfig),
+    ("`claudeSessions`, also of each provider of kind `claude-cli`", ClaudeSessionsConfig),
     ("`auxiliary`", AuxiliaryConfig),
     ("Each of `clients`", ClientConfig),
 )

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from cachegate.assembly import _github_token, assemble, dismantle, steady_clock
+from cachegate.assembly import _claude_sessions, _github_token, assemble, dismantle, steady_clock
 from cachegate.config import Config
-from cachegate.provider_configs import CopilotProviderConfig
+from cachegate.provider_configs import ClaudeCliProviderConfig, CopilotProviderConfig
 from cachegate.providers.claude_cli.provider import ClaudeCliProvider
 from cachegate.providers.copilot.provider import CopilotProvider
 from cachegate.providers.http import HttpProvider
@@ -63,6 +63,24 @@ def test_copilots_account_is_the_nearest_and_none_beside_a_provider_of_ones_own(
     row: dict[str, object], environ: dict[str, str], token: str | None
 ) -> None:
     assert _github_token(CopilotProviderConfig.model_validate({"kind": "copilot", **row}), environ) == token
+
+
+@pytest.mark.parametrize(
+    ("for_all", "own", "kept"),
+    [
+        ({}, {}, ("live", "auto", 8, 900.0)),
+        ({"mode": "replay", "maxSessions": 3}, {}, ("replay", "auto", 3, 900.0)),
+        ({"warmup": "never", "maxSessions": 3}, {"maxSessions": 2, "idleSeconds": 5}, ("live", "never", 2, 5.0)),
+        ({"mode": "replay"}, {"mode": "live"}, ("live", "auto", 8, 900.0)),
+    ],
+)
+def test_what_is_said_of_claude_sessions_holds_for_all_but_who_says_otherwise(
+    for_all: dict[str, object], own: dict[str, object], kept: tuple[object, ...]
+) -> None:
+    row = ClaudeCliProviderConfig.model_validate({"kind": "claude-cli", "claudeSessions": own, "models": ["m"]})
+    settings = _claude_sessions(row, Config.model_validate({"claudeSessions": for_all}))
+    assert (settings.mode, settings.warmup, settings.sessions_max, settings.idle_s) == kept
+    assert settings.models == ("m",)
 
 
 async def test_live_sessions_start_nothing_before_they_are_asked() -> None:

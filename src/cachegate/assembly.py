@@ -93,24 +93,27 @@ def _key(row: HttpProviderConfig, preset: Preset, environ: Mapping[str, str]) ->
 
 
 def _claude_cli(row: ClaudeCliProviderConfig, config: Config, environ: Mapping[str, str]) -> Provider:
-    key, token, sessions = row.api_key, row.oauth_token, row.claude_sessions
+    key, token = row.api_key, row.oauth_token
     account = Account(
         api_key=None if key is None else key.get_secret_value(),
         oauth_token=environ.get("CLAUDE_CODE_OAUTH_TOKEN") if token is None else token.get_secret_value(),
         base_url=row.base_url,
         use_login=True,
     )
-    return ClaudeCliProvider(
-        account,
-        row.program,
-        SessionSettings(
-            mode=Mode(sessions.mode),
-            warmup=Warmup(sessions.warmup),
-            sessions_max=sessions.max_sessions,
-            idle_s=sessions.idle_seconds,
-            patience=_patience(config),
-            models=tuple(row.models),
-        ),
+    return ClaudeCliProvider(account, row.program, _claude_sessions(row, config))
+
+
+def _claude_sessions(row: ClaudeCliProviderConfig, config: Config) -> SessionSettings:
+    """Return how a provider's processes are kept: what it says itself, else what is said for all of them."""
+    own = row.claude_sessions
+    sessions = config.claude_sessions.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
+    return SessionSettings(
+        mode=Mode(sessions.mode),
+        warmup=Warmup(sessions.warmup),
+        sessions_max=sessions.max_sessions,
+        idle_s=sessions.idle_seconds,
+        patience=_patience(config),
+        models=tuple(row.models),
     )
 
 

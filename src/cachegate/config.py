@@ -23,6 +23,7 @@ from cachegate.errors import ConfigError
 from cachegate.guard.policy import Policy
 from cachegate.provider_configs import (
     PROVIDER_SECTIONS,
+    ClaudeSessionsConfig,
     HttpProviderConfig,
     ProviderConfig,
     Section,
@@ -141,6 +142,8 @@ class Config(Section):
     """The numbers of the cache guard."""
     limits: LimitsConfig = LimitsConfig()
     """Limits of size and time."""
+    claude_sessions: ClaudeSessionsConfig = ClaudeSessionsConfig()
+    """How processes of Claude Code are kept, for all providers of kind `claude-cli`."""
     auxiliary: AuxiliaryConfig = AuxiliaryConfig()
     """The auxiliary classifier."""
     state: Literal["memory"] = "memory"

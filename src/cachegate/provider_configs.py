@@ -130,7 +130,7 @@ class ClaudeCliProviderConfig(Section):
     models: list[str] = Field(default_factory=list)
     """Names to list at `/v1/models`."""
     claude_sessions: ClaudeSessionsConfig = ClaudeSessionsConfig()
-    """How processes are kept."""
+    """How processes are kept, where this one differs from the others."""
 
     @field_validator("base_url")
     @classmethod

@@ -38,6 +38,12 @@ def key_of(call: Call) -> Key | None:
     return (f"{call.tenant}\n{facts.caller}", call.model) if in_chat else None
 
 
+def window_of(call: Call) -> bytes:
+    """Return a mark of the compaction window that the client names, in its own way; empty where it names none."""
+    said = call.request.facts.fingerprint
+    return said.window + (b"compacted" if said.compacted else b"")
+
+
 class Lively(Interface):
     """A conversation that can be kept."""
 

@@ -19,6 +19,8 @@ class Reason(StrEnum):
     """The caller changed its instructions or tools, so nothing of the provider's cache is left."""
     HISTORY_DIVERGED = "history_diverged"
     """The caller edited its history, or went back."""
+    COMPACTION_WINDOW = "compaction_window"
+    """The caller put a summary in its history's place, and says so."""
     NOT_PLAIN = "not_plain"
     """The runtime would change what is new on its way to the model, or cannot be told it."""
     CANCELLED = "cancelled"
@@ -53,10 +55,16 @@ class Known:
     """Digest of what stands in front of them: instructions and tools."""
     broken: str = ""
     """The reason why its own history cannot be gone on with; "" while it can."""
+    window: bytes = b""
+    """Of the compaction window that the caller named with it; empty where it names none."""
 
     def common(self, marks: tuple[bytes, ...]) -> int:
         """Return how many parts at the front are those of another conversation."""
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(self.marks, marks, strict=False)))
+
+    def departure(self, window: bytes) -> Reason:
+        """Return why a conversation of a compaction window goes on with something else than this."""
+        return Reason.HISTORY_DIVERGED if window == self.window else Reason.COMPACTION_WINDOW
 
     def awaits(self, call_ids: tuple[str, ...]) -> bool:
         """Whether these are the calls that wait for their results, each of them once."""

@@ -161,6 +161,31 @@ async def test_a_rebuilt_session_is_told_once_with_its_reason(
     await stage.provider.close()
 
 
+@pytest.mark.parametrize(
+    ("protocol", "first", "second"),
+    [
+        (Protocol.RESPONSES, ("x-codex-window-id", "t1:0"), ("x-codex-window-id", "t1:1")),
+        (Protocol.MESSAGES, ("x-other", "1"), ("x-claude-code-context-compacted", "1")),
+    ],
+)
+async def test_a_compaction_that_the_client_names_is_told_and_counts(
+    program: FakeProgram, protocol: Protocol, first: tuple[str, str], second: tuple[str, str]
+) -> None:
+    """R15: a compaction-window change is no client change."""
+    stage = Stage(program)
+
+    async def told(header: tuple[str, str], *said: str) -> list[Reseed]:
+        _, pieces = await stage.ask(stage.call(protocol, *said, headers=(header,)))
+        return [seen for seen in seen_in(pieces) if isinstance(seen, Reseed)]
+
+    assert await told(first, "one") == [Reseed("no_session")]
+    reseeds = await told(second, "a summary")
+    assert (reseeds, [each.by_client for each in reseeds]) == ([Reseed("compaction_window")], [False])
+    assert await told(second, "a summary", HELLO, "two") == []
+    assert await told(second, "an edit", HELLO, "two") == [Reseed("history_diverged")]
+    await stage.provider.close()
+
+
 async def test_a_thread_may_change_its_protocol(program: FakeProgram) -> None:
     stage = Stage(program)
     said = ["one"]

@@ -66,6 +66,7 @@ class Stage:
         thread: str = "t1",
         operation: Operation = Operation.GENERATE,
         model: str = "up",
+        window: str = "0",
         **more: Any,
     ) -> Call:
         """A request whose messages are the user's and the assistant's in turn."""
@@ -75,7 +76,7 @@ class Stage:
         limit = {"max_tokens": 99} if protocol is Protocol.MESSAGES else {}
         body = {"model": "model-x", "stream": streamed, "tools": [TOOL[protocol]], field: turns, **limit, **more}
         data = json.dumps(body).encode()
-        headers = (("x-session-id", thread),) if thread else ()
+        headers = (("x-session-id", thread), ("x-codex-window-id", f"{thread}:{window}")) if thread else ()
         return Call(
             parse(Received(protocol, operation, headers, "", data, data), bytes(32)), "req_1", "p", model, self._send
         )
@@ -134,6 +135,19 @@ async def test_an_answer_comes_in_the_clients_protocol(protocol: Protocol, strea
     assert seen_in(pieces) == [Reseed("no_session"), Usage(531, 501, 20), Finished()]
     assert stage.sent == 1
     assert stage.runtime.last.opening.setup.model == "up"
+    await stage.provider.close()
+
+
+async def test_a_compaction_that_the_client_names_is_told(protocol: Protocol) -> None:
+    """R15: a compaction-window change is no client change."""
+    stage = Stage()
+    await stage.answer(protocol, "one")
+    _, seen = await stage.answer(protocol, "a summary", window="1")
+    assert reseeds(seen) == ["compaction_window"]
+    _, seen = await stage.answer(protocol, "a summary", "Hello world", "two", window="2")
+    assert reseeds(seen) == []
+    _, seen = await stage.answer(protocol, "an edit", "Hello world", "two", window="2")
+    assert reseeds(seen) == ["history_diverged"]
     await stage.provider.close()
 
 

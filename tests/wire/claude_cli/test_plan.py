@@ -165,5 +165,33 @@ def test_whether_a_request_leaves_waiting_calls_alone(
     assert stands_aside(process, plan(process, replace(PROMPT, turns=turns))) is aside
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "turns", "reason"),
+    [
+        pytest.param(b"1", b"2", (U3,), "compaction_window", id="a summary in a new window"),
+        pytest.param(b"", b"1", (U3,), "compaction_window", id="a summary in the first window that is named"),
+        pytest.param(b"1", b"1", (U3,), "history_diverged", id="an edit in the same window"),
+        pytest.param(b"1", b"2", (U1, A1, U2), None, id="a new window of the same history"),
+    ],
+)
+def test_a_compaction_that_the_caller_names_is_told_from_an_edit(
+    before: bytes, now: bytes, turns: tuple[Turn, ...], reason: str | None
+) -> None:
+    decided = plan(replace(known(U1, A1), window=before), replace(PROMPT, turns=turns, window=now))
+    assert getattr(decided, "reason", None) == reason
+
+
+@pytest.mark.parametrize(
+    ("process", "reason"),
+    [
+        (known(U1, A1, setup=b"other"), "fingerprint_changed"),
+        (known(U1, A1, broken="cancelled"), "cancelled"),
+    ],
+)
+def test_what_has_another_reason_is_no_compaction(process: Known, reason: str) -> None:
+    decided = plan(replace(process, window=b"1"), replace(PROMPT, turns=(U3,), window=b"2"))
+    assert decided == Rebuild(reason, 0)
+
+
 def test_another_setup_is_another_digest() -> None:
     assert plan(known(U1, A1), replace(OTHER, turns=(U1, A1, U2))) == Rebuild("fingerprint_changed", 2)

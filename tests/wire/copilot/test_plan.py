@@ -147,6 +147,21 @@ def test_how_a_session_goes_on(session: Known | None, steps: tuple[Step, ...], d
     assert plan(session, SETUP, steps) == decided
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "steps", "reason"),
+    [
+        pytest.param(b"1", b"2", (U3,), "compaction_window", id="a summary in a new window"),
+        pytest.param(b"1", b"1", (U3,), "history_diverged", id="an edit in the same window"),
+        pytest.param(b"1", b"2", (U1, A1, U2), None, id="a new window of the same history"),
+    ],
+)
+def test_a_compaction_that_the_caller_names_is_told_from_an_edit(
+    before: bytes, now: bytes, steps: tuple[Step, ...], reason: str | None
+) -> None:
+    decided = plan(replace(known(U1, A1), window=before), SETUP, steps, now)
+    assert getattr(decided, "reason", None) == reason
+
+
 @pytest.mark.parametrize("session", [None, known(U1), known(U1, A1, setup=b"other")])
 def test_an_answer_that_was_begun_for_the_model_is_refused(session: Known | None) -> None:
     with pytest.raises(BadInput, match="last message is the assistant's"):

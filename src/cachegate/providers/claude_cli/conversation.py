@@ -128,6 +128,7 @@ class Conversation:
             marks=(*map(mark, exchange.prompt.turns), mark(answer)),
             pending=frozenset(str(block.get("id")) for block in called),
             broken=exchange.reader.why or (Reason.UNKNOWN_TOOL if strange else ""),
+            window=exchange.prompt.window,
         )
 
     async def settle(self) -> None:
@@ -226,7 +227,7 @@ class Conversation:
         account = replace(self._settings.account, base_url=self._settings.gate.url(session_id))
         started = launch(self._settings.program, account, home, prompt.model, resume, manner)
         exchange = self._answering(prompt, reader)
-        self._known = Known(tuple(map(mark, prompt.turns[:kept])), setup=prompt.digest)
+        self._known = Known(tuple(map(mark, prompt.turns[:kept])), setup=prompt.digest, window=prompt.window)
         self._results.clear()
         self._settings.gate.allow(session_id, Permit(on_sent, exchange.refused))
         self._process = await ClaudeProcess.start(started, prompt.tools, self._listener())

@@ -5,7 +5,7 @@ import logging
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from cachegate.errors import BadInput
@@ -17,7 +17,7 @@ from cachegate.providers.claude_cli.home import private_root, remove_root, remov
 from cachegate.providers.claude_cli.launch import Account
 from cachegate.providers.estimates import estimated
 from cachegate.providers.session_answer import Patience, SessionAnswer
-from cachegate.providers.session_pool import Key, Pool, Slot, key_of
+from cachegate.providers.session_pool import Key, Pool, Slot, key_of, window_of
 from cachegate.wire.claude_cli.prompt import Prompt, prompt_of
 from cachegate.wire.claude_cli.turn_reader import TurnReader
 from cachegate.wire.codecs import CODECS
@@ -100,7 +100,7 @@ class ClaudeCliProvider:
             return
         codec = CODECS[request.protocol]
         parsed = codec.parse_request(request.body, request.operation)
-        prompt = prompt_of(parsed, call.model, call.binding)
+        prompt = replace(prompt_of(parsed, call.model, call.binding), window=window_of(call))
         await self._prepare()
         slot = await self._claim(call, prompt)
         conversation = slot.conversation

@@ -69,7 +69,7 @@ class Conversation:
         Raises BadInput for a conversation that cannot be answered, and then nothing has changed; UpstreamError when the
         runtime fails.
         """
-        decided = plan(self._known, setup.digest, steps)
+        decided = plan(self._known, setup.digest, steps, setup.window)
         if isinstance(decided, Continue) and (why := await self._hindrance()):
             decided = plan(replace(self._known or Known(), broken=why), setup.digest, steps)
         reseed = None
@@ -77,6 +77,7 @@ class Conversation:
             reseed = await self._rebuild(decided, setup, steps)
         elif setup.effort not in {None, self._effort}:
             await self._live.set_effort(setup.effort or "")
+        self._known = replace(self._known or Known(), window=setup.window)
         self._effort = setup.effort or self._effort
         self._tools = frozenset(tool.name for tool in setup.tools)
         turn = self._turn = Turn(reader, steps)

@@ -4,14 +4,14 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cachegate.providers.base import Call, Head, Piece
 from cachegate.providers.copilot.conversation import Conversation
 from cachegate.providers.copilot.native import Runtime
 from cachegate.providers.estimates import estimated
 from cachegate.providers.session_answer import Patience, SessionAnswer
-from cachegate.providers.session_pool import Pool, Slot, key_of
+from cachegate.providers.session_pool import Pool, Slot, key_of, window_of
 from cachegate.wire.codecs import CODECS
 from cachegate.wire.copilot.event_reader import TurnReader
 from cachegate.wire.copilot.setup import ask, tool_names
@@ -61,7 +61,8 @@ class CopilotProvider:
         codec = CODECS[request.protocol]
         parsed = codec.parse_request(request.body, request.operation)
         names = tool_names(parsed)
-        setup, steps = ask(parsed, call.model, names)
+        asked, steps = ask(parsed, call.model, names)
+        setup = replace(asked, window=window_of(call))
         slot = await self._pool.claim(key_of(call))
         conversation = slot.conversation
         try:

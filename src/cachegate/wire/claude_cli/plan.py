@@ -40,7 +40,7 @@ def plan(known: Known | None, prompt: Prompt) -> Continue | Rebuild:
         # Nothing of the provider's cache is left, but the thoughts are still the model's.
         reason = Reason.FINGERPRINT_CHANGED
     elif not reason and (common < len(known.marks) or not _follows(known, new)):
-        reason = Reason.HISTORY_DIVERGED
+        reason = known.departure(prompt.window)
     elif not reason and not can_be_said(new[0]):
         reason = Reason.NOT_PLAIN
     if not reason:

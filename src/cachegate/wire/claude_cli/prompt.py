@@ -59,6 +59,8 @@ class Prompt:
     """0 switches thinking off; None leaves the CLI's own setting."""
     effort: str | None
     fast: bool
+    window: bytes = b""
+    """Of the compaction window that the caller named; empty where it names none."""
 
     @property
     def digest(self) -> bytes:

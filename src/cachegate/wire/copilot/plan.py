@@ -31,7 +31,7 @@ class Rebuild:
 Plan = Continue | Rebuild
 
 
-def plan(known: Known | None, setup: bytes, steps: tuple[Step, ...]) -> Plan:
+def plan(known: Known | None, setup: bytes, steps: tuple[Step, ...], window: bytes = b"") -> Plan:
     """Return how to serve the conversation. Raises BadInput where it ends with the model's own words."""
     if steps and isinstance(steps[-1], Answered):
         raise BadInput(
@@ -47,7 +47,7 @@ def plan(known: Known | None, setup: bytes, steps: tuple[Step, ...]) -> Plan:
     if known.broken:
         return _rebuilt(known.broken, common, steps)
     going_on = _continued(known, steps[common:]) if common == len(known.marks) else None
-    return going_on or _rebuilt(Reason.HISTORY_DIVERGED, common, steps)
+    return going_on or _rebuilt(known.departure(window), common, steps)
 
 
 def _continued(known: Known, new: tuple[Step, ...]) -> Continue | None:

@@ -58,6 +58,8 @@ class Setup:
     """Changed in place; it is no part of the prompt's beginning."""
     schema: Json | None
     """JSON Schema of the answer, for this turn."""
+    window: bytes = b""
+    """Of the compaction window that the caller named; empty where it names none."""
 
     @property
     def digest(self) -> bytes:
