@@ -70,18 +70,38 @@ async def test_an_ambiguous_request_is_refused_once_and_reaches_nobody(
     assert upstream.connections == 0
 
 
-@pytest.mark.parametrize("upgrade", [b"websocket", b"h2c", b"WebSocket, h2c"])
-@pytest.mark.parametrize("path", [b"/v1/messages", b"/v1/responses", b"/v1/responses/compact"])
+INFERENCE = (
+    b"/v1/messages", b"/v1/messages/count_tokens", b"/v1/responses", b"/v1/responses/compact", b"/v1/chat/completions",
+    b"/v1/auxiliary/classify",
+)  # fmt: skip
+UPGRADES = {
+    "in the usual words": b"Connection: Upgrade\r\nUpgrade: websocket\r\n",
+    "in odd casing": b"cOnNeCtIoN: uPgRaDe\r\nuPgRaDe: WebSocket\r\n",
+    "to HTTP/2": b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n",
+    "to one of two": b"Connection: Upgrade\r\nUpgrade: websocket, h2c\r\n",
+    "in split headers": b"Connection: keep-alive\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n",
+    "without saying so to the hop": b"Upgrade: websocket\r\n",
+}
+SOCKET = b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+
+
+@pytest.mark.parametrize("how", UPGRADES)
+@pytest.mark.parametrize("path", INFERENCE)
+@pytest.mark.parametrize("sent", [b"GET", b"POST"])
 async def test_a_raw_upgrade_is_a_426_and_no_other_status_r3(
-    gateway: RunningGateway, upstream: ScriptedUpstream, path: bytes, upgrade: bytes
+    gateway: RunningGateway, upstream: ScriptedUpstream, path: bytes, how: str, sent: bytes
 ) -> None:
-    raw = (
-        b"GET %b HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nuPgRaDe: %b\r\n"
-        b"HTTP2-Settings: AAMAAABkAAQAAP__\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-        b"Sec-WebSocket-Version: 13\r\n\r\n" % (path, upgrade)
+    body = b"Content-Length: 2\r\n\r\n{}" if sent == b"POST" else b"\r\n"
+    answer = await exchange(
+        gateway, b"%b %b HTTP/1.1\r\nHost: localhost\r\n" % (sent, path) + UPGRADES[how] + SOCKET + body
     )
-    answer = await exchange(gateway, raw)
-    assert answer.startswith(b"HTTP/1.1 426 ")
+    assert re.findall(rb"HTTP/1\.1 (\d{3})", answer) == [b"426"]
+    assert upstream.connections == 0
+
+
+async def test_http2_without_asking_is_refused(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
+    answer = await exchange(gateway, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
+    assert not re.search(rb"HTTP/\S+ [123]", answer)
     assert upstream.connections == 0
 
 
