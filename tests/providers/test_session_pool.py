@@ -1,5 +1,6 @@
 import asyncio
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -27,6 +28,13 @@ class Talk:
         self.ending = asyncio.Event()
         self.sleeps_well = False
         self.naps = 0
+        self.settled = 0
+        self.was_busy = False
+        self.busy_at_its_end: Callable[[], bool] = bool
+
+    async def settle(self) -> None:
+        self.settled += 1
+        self.was_busy = self.busy_at_its_end()
 
     async def sleep(self) -> bool:
         if self.sleeps_well:
@@ -393,6 +401,19 @@ async def test_behind_the_end_nothing_sweeps_on() -> None:
     await stage.pool.close()
     await stage.used(A)
     assert len(asyncio.all_tasks() - before) == 1, "a request behind it begins anew"
+    await stage.pool.close()
+
+
+async def test_a_request_that_was_asked_is_ended_before_the_next_may_begin() -> None:
+    stage = Stage()
+    slot = await stage.pool.claim(A)
+    talk = slot.conversation
+    await stage.pool.release(slot, used=False)
+    assert talk.settled == 0
+    assert await stage.pool.claim(A) is slot
+    talk.busy_at_its_end = lambda: slot.busy
+    await stage.pool.release(slot)
+    assert (talk.settled, talk.was_busy, slot.busy) == (1, True, False)
     await stage.pool.close()
 
 

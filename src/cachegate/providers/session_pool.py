@@ -51,6 +51,9 @@ class Lively(Interface):
     def waits(self) -> bool:
         """Whether calls of the model wait for their results."""
 
+    async def settle(self) -> None:
+        """End its request, however that ended."""
+
     async def sleep(self) -> bool:
         """End what costs, and keep what it takes to go on without a loss; False when there is nothing to keep."""
 
@@ -139,11 +142,12 @@ class Pool(Generic[L]):
         return fresh
 
     async def release(self, slot: Slot[L], *, used: bool = True) -> None:
-        """Give a conversation back after its request; `used` says whether it answered it."""
-        slot.busy = False
+        """Give a conversation back after its request; `used` says whether it was asked to answer it."""
         if used:
+            await slot.conversation.settle()
             slot.used_s = self._now_s()
             slot.missing = ""
+        slot.busy = False
         slot.free.set()
         if slot.key is None:
             await self._end(slot)

@@ -12,16 +12,11 @@ from pathlib import Path
 from yarl import URL
 
 from cachegate.providers.address import is_loopback
+from cachegate.providers.child_environment import kept
 from cachegate.providers.claude_cli.home import SessionHome
 from cachegate.wire.body import encode
 from cachegate.wire.claude_cli.frames import PERMITTED, SERVERS
 from cachegate.wire.hub import Json
-
-_KEPT_VARIABLES = (
-    "PATH", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE",
-    "NODE_EXTRA_CA_CERTS", "LANG", "SYSTEMROOT",
-)  # fmt: skip
-"""What the program gets of our environment: where things are, and nothing that is a key."""
 
 _QUIET = (
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER", "DISABLE_TELEMETRY", "DISABLE_ERROR_REPORTING",
@@ -139,7 +134,7 @@ def launch(  # noqa: PLR0917 -- six, as the laws allow
 
 
 def _environ(account: Account, home: SessionHome) -> dict[str, str]:
-    environ = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    environ = kept(os.environ)
     environ |= dict.fromkeys((*_QUIET, *_BARE_PROMPT, *_ONE_CALL, *_FAST), "1") | _LIMITS
     environ |= {
         "CLAUDE_CODE_ENTRYPOINT": "sdk-py",

@@ -115,7 +115,7 @@ class ClaudeCliProvider:
             async for part in answer.stream():
                 yield part
         finally:
-            await asyncio.shield(self._release(slot))
+            await asyncio.shield(self._pool.release(slot))
 
     async def close(self) -> None:
         """See `Provider.close`."""
@@ -166,10 +166,6 @@ class ClaudeCliProvider:
             return key
         large = call.request.facts.conversation_bytes >= self._sessions.large_bytes
         return key if large and self._sessions.warmup is Warmup.AUTO else None
-
-    async def _release(self, slot: Slot[Conversation]) -> None:
-        await slot.conversation.settle()
-        await self._pool.release(slot)
 
     def _conversation(self) -> Conversation:
         assert self._settings is not None  # noqa: S101 -- nothing is claimed before it is prepared

@@ -11,7 +11,7 @@ from cachegate.providers.copilot.conversation import Conversation
 from cachegate.providers.copilot.native import Runtime
 from cachegate.providers.estimates import estimated
 from cachegate.providers.session_answer import Patience, SessionAnswer
-from cachegate.providers.session_pool import Pool, Slot, key_of, window_of
+from cachegate.providers.session_pool import Pool, key_of, window_of
 from cachegate.wire.codecs import CODECS
 from cachegate.wire.copilot.event_reader import TurnReader
 from cachegate.wire.copilot.setup import ask, tool_names
@@ -74,16 +74,12 @@ class CopilotProvider:
             async for part in answer.stream():
                 yield part
         finally:
-            await asyncio.shield(self._release(slot))
+            await asyncio.shield(self._pool.release(slot))
 
     async def close(self) -> None:
         """See `Provider.close`."""
         await self._pool.close()
         await self._runtime.close()
-
-    async def _release(self, slot: Slot[Conversation]) -> None:
-        await slot.conversation.settle()
-        await self._pool.release(slot)
 
     def _conversation(self) -> Conversation:
         return Conversation(self._runtime, lambda: str(uuid.uuid4()))

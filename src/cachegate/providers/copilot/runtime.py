@@ -26,6 +26,7 @@ from copilot.session import ModelCapabilitiesOverride, ModelSupportsOverride, Pe
 from copilot.tools import Tool, ToolBinaryResult, ToolInvocation, ToolResult
 
 from cachegate.errors import UpstreamError
+from cachegate.providers.child_environment import kept
 from cachegate.providers.copilot.native import EXITED, Listener, Opening, Permit
 from cachegate.providers.copilot.session_files import STATE_PATH, WORKING_PATH, SessionFiles
 from cachegate.wire.copilot.history import Returned, Said
@@ -44,11 +45,6 @@ ABORT_S = 0.9
 _NAME = "copilot"
 _CONVERSATION = "conversation-agent"
 """The kind of model calls that a turn consists of; others are for the runtime's own ends."""
-_KEPT_VARIABLES = (
-    "PATH", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE",
-    "NODE_EXTRA_CA_CERTS", "LANG", "SYSTEMROOT",
-)  # fmt: skip
-"""What the runtime gets of our environment: where things are, and nothing that is a key."""
 _FAILURES = (JsonRpcError, ProcessExitedError, OSError, RuntimeError, TimeoutError)
 
 
@@ -377,7 +373,7 @@ def _provider(own: OwnProvider | None) -> ProviderConfig | None:
 
 
 def _environment(settings: RuntimeSettings, home: str) -> dict[str, str]:
-    environment = {name: settings.environ[name] for name in _KEPT_VARIABLES if name in settings.environ}
+    environment = kept(settings.environ)
     environment["HOME"] = home
     if settings.own_provider is not None:
         # Without these it would ask GitHub for an account; each session names its own model and provider.
