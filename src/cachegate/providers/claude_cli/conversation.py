@@ -125,7 +125,7 @@ class Conversation:
         strange = any(block.get("name") not in declared for block in called)
         self._known = replace(
             known,
-            marks=(*map(mark, exchange.prompt.turns), mark(answer)),
+            marks=(*exchange.prompt.marks, mark(answer)),
             pending=frozenset(str(block.get("id")) for block in called),
             broken=exchange.reader.why or (Reason.UNKNOWN_TOOL if strange else ""),
             window=exchange.prompt.window,
@@ -227,7 +227,7 @@ class Conversation:
         account = replace(self._settings.account, base_url=self._settings.gate.url(session_id))
         started = launch(self._settings.program, account, home, prompt.model, resume, manner)
         exchange = self._answering(prompt, reader)
-        self._known = Known(tuple(map(mark, prompt.turns[:kept])), setup=prompt.digest, window=prompt.window)
+        self._known = Known(prompt.marks[:kept], setup=prompt.digest, window=prompt.window)
         self._results.clear()
         self._settings.gate.allow(session_id, Permit(on_sent, exchange.refused))
         self._process = await ClaudeProcess.start(started, prompt.tools, self._listener())

@@ -5,7 +5,7 @@ import logging
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cachegate.errors import BadInput
@@ -100,7 +100,7 @@ class ClaudeCliProvider:
             return
         codec = CODECS[request.protocol]
         parsed = codec.parse_request(request.body, request.operation)
-        prompt = replace(prompt_of(parsed, call.model, call.binding), window=window_of(call))
+        prompt = prompt_of(parsed, call.model, call.binding, window_of(call))
         await self._prepare()
         slot = await self._claim(call, prompt)
         conversation = slot.conversation

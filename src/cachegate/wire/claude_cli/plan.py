@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from cachegate.errors import BadInput
-from cachegate.wire.claude_cli.prompt import Prompt, Turn, can_be_said, mark, rest_of, results_of
+from cachegate.wire.claude_cli.prompt import Prompt, Turn, can_be_said, rest_of, results_of
 from cachegate.wire.sessions import Known, Reason
 from cachegate.wire.usage_readings import Fields
 
@@ -33,7 +33,7 @@ def plan(known: Known | None, prompt: Prompt) -> Continue | Rebuild:
         raise BadInput("There is no message. Send at least one of the user.")
     if known is None:
         return Rebuild(Reason.NO_SESSION, 0)
-    common = known.common(tuple(map(mark, turns)))
+    common = known.common(prompt.marks)
     new = turns[common:]
     reason = known.broken
     if known.setup != prompt.digest:

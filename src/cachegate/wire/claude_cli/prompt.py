@@ -5,7 +5,7 @@ the same have the same mark: cache marks and thoughts, which callers move and le
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 from blake3 import blake3
@@ -61,6 +61,11 @@ class Prompt:
     fast: bool
     window: bytes = b""
     """Of the compaction window that the caller named; empty where it names none."""
+    marks: tuple[bytes, ...] = field(init=False, compare=False, repr=False)
+    """Of the turns. Made once: each reads all of its turn, and a request needs them three times."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "marks", tuple(map(mark, self.turns)))
 
     @property
     def digest(self) -> bytes:
@@ -69,7 +74,7 @@ class Prompt:
         return blake3(encode([self.system, _ordered(tools), _ordered(self.extra)])).digest()
 
 
-def prompt_of(request: Request, model: str, binding: str) -> Prompt:
+def prompt_of(request: Request, model: str, binding: str, window: bytes = b"") -> Prompt:
     """Return a request for a live process. Raises BadInput, naming what cannot be carried."""
     target = Target(model, binding, quirks=frozenset({Quirk.NO_CACHE_MARKS}), origin=Protocol.MESSAGES)
     body = fields(decode(CODECS[Protocol.MESSAGES].render_request(request, target)))
@@ -92,6 +97,7 @@ def prompt_of(request: Request, model: str, binding: str) -> Prompt:
         thinking_tokens=_thinking_tokens(fields(body.get("thinking")), forced=bool(extra)),
         effort=effort if isinstance(effort, str) else None,
         fast=request.fast is True,
+        window=window,
     )
 
 
