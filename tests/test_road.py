@@ -119,8 +119,19 @@ async def test_a_providers_error_passes_unchanged_and_counts_nothing_r19(
     got, received, response = await ask(gateway, protocol, request(protocol, text=LARGE_TEXT))
     assert (got, received) == (status, error)
     assert (response.headers["retry-after"], response.headers["x-should-retry"]) == ("7", "true")
+    assert "x-cachegate-context-full" not in response.headers
     assert gateway.decisions == [("allowed", "neutral", 0)]
     assert len(upstream.requests) == 1
+
+
+async def test_a_full_context_in_a_providers_own_words_is_also_told_in_a_header(
+    gateway: RunningGateway, upstream: ScriptedUpstream, protocol: Protocol
+) -> None:
+    error = b'{"error":{"message":"context window exceeds limit (2013)","type":"bad_request_error"}}'
+    upstream.answer = lambda _: [whole(400, error)]
+    got, received, response = await ask(gateway, protocol, request(protocol, text=LARGE_TEXT))
+    assert (got, received) == (400, error), "the bytes are the provider's"
+    assert response.headers["x-cachegate-context-full"] == "true"
 
 
 async def test_an_error_without_body_passes(
@@ -297,6 +308,7 @@ async def test_a_stop_is_final_and_in_the_protocols_shape_r23(
     status, received, response = await ask(gateway, protocol, data)
     assert status == 400
     assert response.headers["x-should-retry"] == "false"
+    assert response.headers["x-cachegate-stop"] == "reason=unreported, count=2, wait-seconds=300"
     assert response.headers["content-type"] == "application/json"
     assert "retry-after" not in response.headers
     error = json.loads(received)["error"]

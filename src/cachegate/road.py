@@ -34,6 +34,8 @@ MODES = {
 }
 STOP_STATUS = 400
 """The one status, before any byte of a stream, that every client observed takes as final."""
+STOP_HEADER = "x-cachegate-stop"
+"""Says to programs what the words of a stop say to a person: `reason=measured, count=2, wait-seconds=300`."""
 
 
 class CallerLeft(Exception):  # noqa: N818 -- it reads as what it is
@@ -243,7 +245,9 @@ async def _stop(gateway: Gateway, journey: Journey, decision: Decision) -> None:
     words = stop_words(decision, gateway.policy, anonymous=journey.request.facts.caller is None)
     try:
         body = DIALECTS[journey.request.protocol].stop_body(words, caller.request_id)
-        await reply(caller, STOP_STATUS, body, (("x-should-retry", "false"),))
+        wait_s = -(-gateway.policy.idle_ms // 1000)
+        told = f"reason={decision.reason.value}, count={decision.count}, wait-seconds={wait_s}"
+        await reply(caller, STOP_STATUS, body, (("x-should-retry", "false"), (STOP_HEADER, told)))
     except (CallerLeft, CallerStalled):
         caller.abort()
     finally:

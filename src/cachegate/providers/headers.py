@@ -9,6 +9,8 @@ from collections.abc import Iterable
 Headers = tuple[tuple[str, str], ...]
 
 GATEWAY_KEY_HEADER = "x-cachegate-key"
+CONTEXT_FULL_HEADER = "x-cachegate-context-full"
+"""Stands, with the value `true`, on an error answer that was read as a full context, in whatever words it came."""
 CREDENTIALS = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key"})
 """Headers in which clients send a provider's key."""
 

@@ -14,10 +14,12 @@ from cachegate.errors import ErrorKind, UpstreamError, UpstreamTimeout
 from cachegate.providers.address import is_loopback
 from cachegate.providers.base import Call, Head, Piece
 from cachegate.providers.estimates import estimated
+from cachegate.providers.headers import CONTEXT_FULL_HEADER, Headers
 from cachegate.providers.passage import Passage, Terms, passage
 from cachegate.wire.codecs import CODECS
 from cachegate.wire.facts import Operation, Protocol
-from cachegate.wire.seen import Failed
+from cachegate.wire.overflows import CODE
+from cachegate.wire.seen import Failed, Seen
 from cachegate.wire.sse import EventTooLong, SseReader
 
 _SLICE_BYTES = 262_144
@@ -90,7 +92,7 @@ class HttpProvider:
                     raise UpstreamError(_broken(self._host, "sent an answer that is no JSON"))
                 status, body = way.answer(response.status, raw)
                 headers = way.head(tuple(response.headers.items()), streamed=False)
-                yield Head(status, (*headers, ("content-length", str(len(body)))))
+                yield Head(status, (*headers, *_told(seen), ("content-length", str(len(body)))))
                 yield Piece(body, seen)
         finally:
             # At its end a response is released already; before it, closing stops the upstream's work.
@@ -251,6 +253,11 @@ def _url(base: URL, path: str, query: str) -> URL:
     if root.endswith("/v1") and path.startswith("/v1/"):
         root = root.removesuffix("/v1")
     return URL(f"{root}{path}?{query}" if query else f"{root}{path}", encoded=True)
+
+
+def _told(seen: tuple[Seen, ...]) -> Headers:
+    """Say in a header what the body may say in words that only this provider uses; the body stays as it is."""
+    return ((CONTEXT_FULL_HEADER, "true"),) if Failed(CODE) in seen else ()
 
 
 def _broken(host: str, what: str) -> str:

@@ -10,6 +10,10 @@ from dataclasses import dataclass, replace
 from cachegate.wire.body import JsonObject, decode, member
 from cachegate.wire.facts import Facts, Operation, RequestClass, Sender
 
+THREAD_HEADER = "x-cachegate-thread-id"
+"""Names the thread of a request, for programs that have no header of their own for it."""
+CLASS_HEADER = "x-cachegate-request-class"
+"""Names the class of a request: `compaction` belongs to the compaction budget (R4)."""
 ID_CHARS_MAX = 512
 """Longer ids are cut: they are only ever hashed, and no client sends one."""
 
@@ -79,6 +83,8 @@ def _conversation(asked: Asked) -> str:
 
 IDENTITIES: tuple[tuple[str, tuple[Source, ...], tuple[Source, ...]], ...] = (
     # name of the client, sources of its thread or session id, sources of a sub-agent's id inside the session
+    # our own SDK, and the chats that the control socket hosts
+    ("cachegate", (_header(THREAD_HEADER),), ()),
     (
         "claude-code",
         (_header("x-claude-code-session-id"), _metadata_session),
@@ -123,6 +129,7 @@ _AUXILIARY_CLASSES = frozenset({"auxiliary", "side_reply"})
 CLASSES: tuple[tuple[RequestClass, _Test], ...] = (
     # compaction, as the client names it
     (RequestClass.COMPACTION, lambda asked: asked.operation is Operation.COMPACT),
+    (RequestClass.COMPACTION, lambda asked: asked.sender.header(CLASS_HEADER) == "compaction"),
     (RequestClass.COMPACTION, lambda asked: asked.sender.header("x-claude-code-request-class") == "compaction"),
     (RequestClass.COMPACTION, lambda asked: asked.sender.header("x-claude-code-compaction") != ""),
     (RequestClass.COMPACTION, lambda asked: asked.sender.header("x-openai-subagent") == "compact"),

@@ -67,6 +67,21 @@ OTHERS = (
         "conversation:conv_1",
     ),
     Recorded(
+        "our sdk",
+        RESPONSES,
+        {"x-cachegate-thread-id": "chat_1"},
+        {"input": [said("hi")], "prompt_cache_key": "chat_1"},
+        "cachegate:chat_1",
+    ),
+    Recorded(
+        "our sdk, compaction",
+        RESPONSES,
+        {"x-cachegate-thread-id": "chat_1", "x-cachegate-request-class": "compaction"},
+        {"input": [said("hi")], "prompt_cache_key": "chat_1"},
+        "cachegate:chat_1",
+        COMPACTION,
+    ),
+    Recorded(
         "anthropic sdk, a person's id is no session",
         MESSAGES,
         {"anthropic-version": "2023-06-01"},
