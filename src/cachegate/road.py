@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
@@ -22,7 +23,7 @@ from cachegate.observe.log import LOGGER
 from cachegate.observe.record import GuardRecord, Observer, Record
 from cachegate.providers.base import Call, Head, Piece
 from cachegate.routing import Binding, Routes
-from cachegate.stores.base import Store
+from cachegate.stores.base import Lease, Store
 from cachegate.wire.facts import InferenceRequest, RequestClass
 from cachegate.wire.protocols import DIALECTS
 from cachegate.wire.seen import Explained, Failed, Finished, Refusal, Reseed, Seen
@@ -32,6 +33,7 @@ MODES = {
     RequestClass.COMPACTION: Mode.COMPACTION,
     RequestClass.AUXILIARY: Mode.AUXILIARY,
 }
+_LEASE_BYTES = 12
 STOP_STATUS = 400
 """The one status, before any byte of a stream, that every client observed takes as final."""
 STOP_HEADER = "x-cachegate-stop"
@@ -148,6 +150,7 @@ class Journey:
     decision: Decision | None
     """None for what the guard does not watch."""
     started_ms: int
+    lease_id: str = field(default_factory=lambda: secrets.token_hex(_LEASE_BYTES))
     tally: Tally = field(default_factory=Tally)
     terminal_error: Callable[[ErrorKind, str], bytes] | None = None
     """What ends the begun stream as failed; None while there is no stream."""
@@ -158,6 +161,25 @@ class Journey:
     def mark_sent(self) -> None:
         """Note that the request left for the provider."""
         self.sent = True
+
+    def result(self, ending: Ending) -> Result:
+        """Return what is settled if the request ends like this now."""
+        facts, tally = self.request.facts, self.tally
+        return Result(
+            usage=tally.usage,
+            ending=tally.ending(otherwise=ending),
+            conversation_bytes=facts.conversation_bytes,
+            input_bytes=facts.input_bytes,
+            sent=self.sent,
+            began=tally.began,
+            client_changed=tally.client_changed,
+            fingerprint=facts.fingerprint,
+            started_ms=self.started_ms,
+        )
+
+    def lease(self) -> Lease:
+        """Return the lease with what is known so far: a process that dies cancels nothing (R14)."""
+        return Lease(self.lease_id, self.result(Ending.SHUTDOWN))
 
 
 class GoElsewhere(Exception):  # noqa: N818 -- it reads as what it is
@@ -182,20 +204,19 @@ async def _serve_from(
     """Take a request to one provider and back; False when another one is to be asked."""
     started_ms = gateway.now_ms()
     key = budget_key(_scope(request, caller, binding), gateway.secret)
-    asking = asyncio.ensure_future(_ask(gateway, request, binding, key))
+    journey = Journey(request, caller, binding, key, None, started_ms)
+    asking = asyncio.ensure_future(_ask(gateway, journey))
     try:
-        decision = await asyncio.shield(asking)
+        decision = journey.decision = await asyncio.shield(asking)
     except asyncio.CancelledError:
-        journey = Journey(request, caller, binding, key, None, started_ms)
         journey.ending = caller.cancelled_by()
         await _exactly_once(_give_back(gateway, journey, asking))
         raise
-    journey = Journey(request, caller, binding, key, decision, started_ms)
     if decision is not None and not decision.runs:
         await _stop(gateway, journey, decision)
         return True
     try:
-        await _relay(journey, more=more)
+        await _relay(gateway, journey, more=more)
     except GoElsewhere:
         journey.ending = Ending.FAILED
         return False
@@ -221,16 +242,17 @@ async def _serve_from(
     return True
 
 
-async def _ask(gateway: Gateway, request: InferenceRequest, binding: Binding, key: str) -> Decision | None:
+async def _ask(gateway: Gateway, journey: Journey) -> Decision | None:
     """Ask the guard; a request that makes no model read anything is not its business."""
+    request = journey.request
     if not (gateway.guard_enabled and request.operation.guarded):
         return None
-    ask = Ask(request.facts.conversation_bytes, binding.self_hosted)
+    ask = Ask(request.facts.conversation_bytes, journey.binding.self_hosted)
 
     def change(entry: Entry) -> tuple[Entry, Decision]:
         return admit(entry, ask, gateway.now_ms(), gateway.policy)
 
-    return await gateway.store.apply(key, change)
+    return await gateway.store.apply(journey.key, change, journey.lease())
 
 
 async def _give_back(gateway: Gateway, journey: Journey, asking: asyncio.Future[Decision | None]) -> None:
@@ -254,14 +276,14 @@ async def _stop(gateway: Gateway, journey: Journey, decision: Decision) -> None:
         await _finish(gateway, journey)
 
 
-async def _relay(journey: Journey, *, more: bool) -> None:
+async def _relay(gateway: Gateway, journey: Journey, *, more: bool) -> None:
     """Pass the answer on as it comes, and note what is observed with it.
 
     Raises GoElsewhere when there is `more` to ask and this provider did not begin: it could not be reached, or answered
     429 or 5xx before anything else.
     """
     try:
-        await _pass_on(journey, more=more)
+        await _pass_on(gateway, journey, more=more)
     except UpstreamError:
         if more and not journey.sent:
             journey.detail = "unreachable"
@@ -269,7 +291,7 @@ async def _relay(journey: Journey, *, more: bool) -> None:
         raise
 
 
-async def _pass_on(journey: Journey, *, more: bool) -> None:
+async def _pass_on(gateway: Gateway, journey: Journey, *, more: bool) -> None:
     caller, binding = journey.caller, journey.binding
     call = Call(journey.request, caller.request_id, binding.name, binding.model, journey.mark_sent, caller.tenant)
     async with aclosing(binding.provider.stream(call)) as parts:
@@ -281,12 +303,21 @@ async def _pass_on(journey: Journey, *, more: bool) -> None:
                     if more and part.may_go_elsewhere:
                         raise GoElsewhere
                     journey.request.content.release()
+                    await _note(gateway, journey)
                     await caller.begin(part.status, part.headers)
                 case Piece():
                     for seen in part.seen:
                         journey.tally = journey.tally.add(seen)
+                    if part.seen:
+                        await _note(gateway, journey)
                     await caller.send(part.data)
     await caller.end()
+
+
+async def _note(gateway: Gateway, journey: Journey) -> None:
+    """Tell the store what was observed, before the caller sees it: this process may not live to settle it."""
+    if journey.decision is not None:
+        await gateway.store.note(journey.key, journey.lease())
 
 
 async def _tell(journey: Journey, kind: ErrorKind, message: str) -> None:
@@ -340,23 +371,12 @@ async def _finish(gateway: Gateway, journey: Journey) -> None:
         guard = _guard_record(journey, decision.outcome, decision.reason, decision.count, decision.cause)
         _record(gateway, journey, guard)
         return
-    facts = journey.request.facts
-    result = Result(
-        usage=tally.usage,
-        ending=journey.ending,
-        conversation_bytes=facts.conversation_bytes,
-        input_bytes=facts.input_bytes,
-        sent=journey.sent,
-        began=tally.began,
-        client_changed=tally.client_changed,
-        fingerprint=facts.fingerprint,
-        started_ms=journey.started_ms,
-    )
+    result = journey.result(journey.ending)
 
     def change(entry: Entry) -> tuple[Entry, Settled]:
         return settle(entry, result, gateway.now_ms(), gateway.policy)
 
-    settled = await gateway.store.apply(journey.key, change)
+    settled = await gateway.store.apply(journey.key, change, Lease(journey.lease_id, result))
     outcome = Outcome.EXCUSED if settled.excused else decision.outcome
     told_at_admission = outcome in {Outcome.OBSERVED, Outcome.RECOVERED}
     reason = decision.reason if told_at_admission else settled.reason

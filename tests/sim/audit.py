@@ -8,23 +8,19 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from cachegate.guard.budget import Entry
 from cachegate.guard.machine import Decision, Settled
 from cachegate.guard.policy import Policy
 from cachegate.observe.diagnostics import Diagnostics
 from cachegate.observe.record import Record
-from cachegate.stores.base import Store
+from cachegate.stores.base import Answer, Change, Lease, Store
 from sim.books import REBUILDS, Book, Run
 from sim.callers import ENDS, ERRORS, OK, SimCaller
 from sim.truth import CANARY, CURRENT, Ask, Budget
 
 COLD_MAX = 11
 """C1: two counted, four rebuilds each behind a cancelled request, one behind a refusal."""
-
-Answer = TypeVar("Answer")
-Change = Callable[[Entry], tuple[Entry, Answer]]
 
 
 @dataclass(slots=True)
@@ -279,13 +275,16 @@ class WatchedStore:
         self._auditor = auditor
         self._delay_s = delay_s
 
-    async def apply(self, key: str, change: Change[Answer]) -> Answer:
+    async def apply(self, key: str, change: Change[Answer], lease: Lease | None = None) -> Answer:
         if delay_s := self._delay_s():
             await asyncio.sleep(delay_s)
-        answer = await self._inner.apply(key, self._watched(key, change))
+        answer = await self._inner.apply(key, self._watched(key, change), lease)
         if self.late_s:
             await asyncio.sleep(self.late_s)
         return answer
+
+    async def note(self, key: str, lease: Lease) -> None:
+        await self._inner.note(key, lease)
 
     async def close(self) -> None:
         await self._inner.close()

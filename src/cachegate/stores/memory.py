@@ -1,10 +1,9 @@
 """Entries in this process: forgotten at its end (R20)."""
 
 from collections import OrderedDict
-from collections.abc import Callable
 
 from cachegate.guard.budget import Entry
-from cachegate.stores.base import Answer
+from cachegate.stores.base import Answer, Change, Lease
 
 
 class MemoryStore:
@@ -14,14 +13,21 @@ class MemoryStore:
         self._entries: OrderedDict[str, Entry] = OrderedDict()
         self._entries_max = entries_max
 
-    async def apply(self, key: str, change: Callable[[Entry], tuple[Entry, Answer]]) -> Answer:
-        """See `Store.apply`. Nothing is awaited between the read and the write, so it is atomic."""
+    async def apply(self, key: str, change: Change[Answer], lease: Lease | None = None) -> Answer:
+        """See `Store.apply`. Nothing is awaited between the read and the write, so it is atomic.
+
+        Leases end with the process, as the entries do: the number in the entry is enough.
+        """
+        del lease
         entry, answer = change(self._entries.get(key, Entry()))
         self._entries[key] = entry
         self._entries.move_to_end(key)
         if len(self._entries) > self._entries_max:
             self._evict()
         return answer
+
+    async def note(self, key: str, lease: Lease) -> None:
+        """Nothing to keep: see `apply`."""
 
     async def close(self) -> None:
         """Nothing to release."""
