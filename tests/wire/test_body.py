@@ -240,3 +240,10 @@ def test_a_hostile_key_or_gap_costs_neither_time_nor_memory() -> None:
             tracemalloc.stop()
         assert peak < 8 * len(body)
     assert time.perf_counter() - begun < 10
+
+
+def test_a_field_that_is_no_number_for_us_is_unknown_or_refused_as_its_reader_wants() -> None:
+    body = JsonObject(b'{"a":1e999,"b":null,"c":2}')
+    assert (body.value("a"), body.sound("b"), body.sound("c"), body.sound("d")) == (None, None, 2, None)
+    with pytest.raises(BadInput, match=r"^a: "):
+        body.sound("a")

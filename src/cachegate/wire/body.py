@@ -52,6 +52,14 @@ class JsonObject:
         """Return the field decoded; None when absent, null or not decodable."""
         return decode(self.raw(name))
 
+    def sound(self, name: str) -> object:
+        """Return the field decoded; None when absent or null. Raises BadInput, naming it, when it is not decodable."""
+        raw = self.raw(name)
+        value = decode(raw)
+        if raw and value is None:
+            raise BadInput(f"{name}: holds what cannot be read, such as a number that is too large. Correct the field.")
+        return value
+
     def text(self, name: str) -> str | None:
         """Return the field if it is a string."""
         value = self.value(name) if self.raw(name)[:1] == b'"' else None

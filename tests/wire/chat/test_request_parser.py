@@ -283,3 +283,8 @@ def test_no_shape_of_a_request_is_more_than_refused(fields: dict[str, Any], mess
     except BadInput as error:
         refusal = error.message
     assert not refusal or ": " in refusal
+
+
+def test_a_number_that_no_double_holds_is_refused_and_not_taken_for_absent() -> None:
+    with pytest.raises(BadInput, match=r"^max_tokens: "):
+        parse_request(b'{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":1e999}')

@@ -188,6 +188,11 @@ def test_a_field_of_a_wrong_type_is_refused_by_its_name(fields: dict[str, Any], 
     assert refused.value.message.startswith(f"{path}: ")
 
 
+def test_a_number_that_no_double_holds_is_refused_and_not_taken_for_absent() -> None:
+    with pytest.raises(BadInput, match=r"^max_output_tokens: "):
+        parse_request(b'{"model":"m","input":"hi","max_output_tokens":1e999}')
+
+
 SENT = [one for one in (*CODEX, *OPENCODE, *OTHERS) if one.protocol is RESPONSES and "conversation" not in one.body]
 
 

@@ -80,7 +80,7 @@ _NO_ARGUMENTS: Json = {"type": "object", "properties": {}}
 def parse_request(body: bytes) -> Request:
     """Read a request. Raises BadInput, naming the field that is wrong or cannot be carried."""
     raw = JsonObject(body)
-    top = Node("", {name: raw.value(name) for name in raw.spans if name in _READ})
+    top = Node("", {name: raw.sound(name) for name in raw.spans if name in _READ})
     _refuse(top)
     instructions, items = message_parser.parse_messages(top)
     choice, chosen = _tool_choice(top)

@@ -73,28 +73,28 @@ def parse_request(body: bytes, operation: Operation = Operation.GENERATE) -> Req
     """Read a request. Raises BadInput, naming the field that is wrong or cannot be carried."""
     parsed = JsonObject(body)
     for name, reason in REFUSED.items():
-        if parsed.value(name) not in (None, False, 0):
+        if parsed.sound(name) not in (None, False, 0):
             raise BadInput(f"{name}: {reason}.")
-    conversation = _conversation(Field("input", parsed.value("input")))
-    tools = distinct((*parse_tools(Field("tools", parsed.value("tools"))), *conversation.tools))
-    chosen = parse_choice(Field("tool_choice", parsed.value("tool_choice")), tools)
+    conversation = _conversation(Field("input", parsed.sound("input")))
+    tools = distinct((*parse_tools(Field("tools", parsed.sound("tools"))), *conversation.tools))
+    chosen = parse_choice(Field("tool_choice", parsed.sound("tool_choice")), tools)
     purpose = Purpose.COMPACTION_OBJECT if operation is Operation.COMPACT else conversation.purpose
-    text = Field("text", parsed.value("text"))
+    text = Field("text", parsed.sound("text"))
     return Request(
-        model=Field("model", parsed.value("model")).optional_text() or "",
-        stream=operation is not Operation.COMPACT and (Field("stream", parsed.value("stream")).flag() or False),
-        instructions=_instructions(Field("instructions", parsed.value("instructions"))),
+        model=Field("model", parsed.sound("model")).optional_text() or "",
+        stream=operation is not Operation.COMPACT and (Field("stream", parsed.sound("stream")).flag() or False),
+        instructions=_instructions(Field("instructions", parsed.sound("instructions"))),
         items=conversation.items,
         tools=chosen.tools,
         choice=chosen.choice,
         chosen_tool=chosen.tool,
-        parallel_tools=Field("parallel_tool_calls", parsed.value("parallel_tool_calls")).flag(),
+        parallel_tools=Field("parallel_tool_calls", parsed.sound("parallel_tool_calls")).flag(),
         sampling=_sampling(parsed),
-        thinking=_thinking(Field("reasoning", parsed.value("reasoning")), conversation.effort),
+        thinking=_thinking(Field("reasoning", parsed.sound("reasoning")), conversation.effort),
         output_format=_format(conversation.format or text.field("format")),
         verbosity=text.field("verbosity").optional_text(),
-        fast=_fast(Field("service_tier", parsed.value("service_tier"))),
-        cache_key=Field("prompt_cache_key", parsed.value("prompt_cache_key")).optional_text(),
+        fast=_fast(Field("service_tier", parsed.sound("service_tier"))),
+        cache_key=Field("prompt_cache_key", parsed.sound("prompt_cache_key")).optional_text(),
         purpose=purpose,
     )
 
@@ -145,9 +145,9 @@ def _instructions(given: Field) -> tuple[Text, ...]:
 
 def _sampling(parsed: JsonObject) -> Sampling:
     return Sampling(
-        max_output_tokens=Field("max_output_tokens", parsed.value("max_output_tokens")).integer(),
-        temperature=Field("temperature", parsed.value("temperature")).number(),
-        top_p=Field("top_p", parsed.value("top_p")).number(),
+        max_output_tokens=Field("max_output_tokens", parsed.sound("max_output_tokens")).integer(),
+        temperature=Field("temperature", parsed.sound("temperature")).number(),
+        top_p=Field("top_p", parsed.sound("top_p")).number(),
     )
 
 
