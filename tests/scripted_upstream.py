@@ -22,6 +22,8 @@ class Step(Enum):
 
 
 Script = Sequence[bytes | Step]
+HeldScript = Sequence[bytes | Step | asyncio.Event]
+"""At an event the script waits until the test sets it."""
 
 
 @dataclass(slots=True)
@@ -46,7 +48,7 @@ class ScriptedUpstream:
         self.requests: list[Recorded] = []
         self.connections = 0
         self.open_connections = 0
-        self.answer: Callable[[Recorded], Script] = lambda _: [whole(200, b"{}")]
+        self.answer: Callable[[Recorded], HeldScript] = lambda _: [whole(200, b"{}")]
         self.arrived = asyncio.Condition()
         self.url = ""
 
@@ -82,6 +84,8 @@ class ScriptedUpstream:
                 case bytes():
                     writer.write(step)
                     await writer.drain()
+                case asyncio.Event():
+                    await step.wait()
                 case Step.HANG:
                     await reader.read(1)
                     recorded.closed.set()
