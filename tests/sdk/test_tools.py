@@ -41,7 +41,7 @@ async def cancels_itself() -> None:
         (lambda a: {"é": a}, {"a": 1}, ('{"é": 1}', True)),
         (lambda: None, {}, ("null", True)),
         (later, {"a": 1}, ("2", True)),
-        (lambda a: later(a), {"a": 1}, ("2", True)),
+        (lambda a: later(a + 1), {"a": 1}, ("3", True)),
         (broken, {}, ("KeyError: 'nope'", False)),
         (cancels_itself, {}, ("The tool was cancelled.", False)),
     ],

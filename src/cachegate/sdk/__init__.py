@@ -5,6 +5,7 @@ It speaks the gateway's public protocols, like any other client, and therefore k
 public names stand here, because they are its door.
 """
 
+from cachegate.sdk.blocking import Chat, Client, HostedChat
 from cachegate.sdk.chat import AsyncChat
 from cachegate.sdk.client import AsyncClient
 from cachegate.sdk.conversation import Image, Input, Text
@@ -33,21 +34,27 @@ from cachegate.sdk.events import (
     Usage,
     UsageUpdated,
 )
+from cachegate.sdk.hosted_chat import AsyncHostedChat
+from cachegate.sdk.threads import Thread
 from cachegate.sdk.tools import Tool
 
 __all__ = [
     "Answer",
     "AsyncChat",
     "AsyncClient",
+    "AsyncHostedChat",
     "BrokenAnswer",
     "Busy",
     "CacheStop",
     "CachegateError",
+    "Chat",
+    "Client",
     "Closed",
     "Compacted",
     "Completed",
     "ContextFull",
     "Event",
+    "HostedChat",
     "Image",
     "Input",
     "Interrupted",
@@ -55,6 +62,7 @@ __all__ = [
     "Text",
     "TextDelta",
     "ThoughtDelta",
+    "Thread",
     "Tokens",
     "Tool",
     "ToolAnswered",

@@ -3,13 +3,14 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from cachegate.sdk.answer_stream import refusal
-from cachegate.sdk.errors import BrokenAnswer, Closed, Unreachable
+from cachegate.sdk.errors import BrokenAnswer, Closed, ProviderError, Unreachable
 
 CONNECT_S = 10.0
 """Seconds to connect; a gateway that needs longer is not there."""
@@ -90,6 +91,7 @@ class Http:
                 timeout=aiohttp.ClientTimeout(
                     total=None, sock_connect=self.gateway.connect_s, sock_read=self.gateway.idle_s
                 ),
+                trace_configs=[_no_redirects()],
             )
         return self._session
 
@@ -182,6 +184,20 @@ class _Body(aiohttp.Payload):
         for start in range(0, len(view), _SLICE_BYTES):
             await writer.write(view[start : start + _SLICE_BYTES])
         self._value = b""
+
+
+def _no_redirects() -> aiohttp.TraceConfig:
+    """Refuse redirects where the client library would follow them: on the way to a WebSocket."""
+
+    async def refuse(
+        session: aiohttp.ClientSession, context: SimpleNamespace, sent: aiohttp.TraceRequestRedirectParams
+    ) -> None:
+        del session, context
+        raise ProviderError("The gateway redirects the control socket. Give its own address.", sent.response.status)
+
+    config = aiohttp.TraceConfig()
+    config.on_request_redirect.append(refuse)
+    return config
 
 
 def _kind(error: BaseException) -> str:
