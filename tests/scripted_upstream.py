@@ -21,7 +21,8 @@ class Step(Enum):
     """Reset the connection."""
 
 
-Script = Sequence[bytes | Step]
+Script = Sequence[bytes | Step | asyncio.Event]
+"""What is done one after the other; at an event the script waits until the test sets it."""
 
 
 @dataclass(slots=True)
@@ -82,6 +83,8 @@ class ScriptedUpstream:
                 case bytes():
                     writer.write(step)
                     await writer.drain()
+                case asyncio.Event():
+                    await step.wait()
                 case Step.HANG:
                     await reader.read(1)
                     recorded.closed.set()

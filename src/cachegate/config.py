@@ -116,6 +116,26 @@ class AuxiliaryConfig(Section):
     """Asked where a question names no model, such as `anthropic/claude-haiku-4-5`; without it, each has to name one."""
 
 
+class ControlConfig(Section):
+    """The control socket at `/control`, and the chats that are hosted for its clients."""
+
+    enabled: bool = True
+    """`false` serves no such path."""
+    connections_max: int = Field(default=256, ge=1)
+    """Clients connected at once; the next one gets 503."""
+    threads_max: int = Field(default=1_024, ge=1)
+    """Threads in memory. For a new one the longest unused one goes that nobody listens to; with `history` it stays on
+    disk."""
+    message_bytes_max: int = Field(default=16_777_216, ge=1_024)
+    """One frame of a client; a larger one closes its connection."""
+    tool_seconds: float = Field(default=600.0, gt=0)
+    """Time for a client to run a tool, reconnecting included."""
+    tool_rounds_max: int = Field(default=100, ge=1)
+    """Rounds of tools in one turn."""
+    history: str | None = Field(default=None, min_length=1)
+    """SQLite file that keeps threads over a restart, with their conversations in plain text; none by default."""
+
+
 _BUILT_IN = ("anthropic", "openai", "codex", "synthetic")
 
 
@@ -146,6 +166,8 @@ class Config(Section):
     """How processes of Claude Code are kept, for all providers of kind `claude-cli`."""
     auxiliary: AuxiliaryConfig = AuxiliaryConfig()
     """The auxiliary classifier."""
+    control: ControlConfig = ControlConfig()
+    """The control socket."""
     state: Literal["memory"] = "memory"
     """Where the guard remembers: in this process."""
     clients: list[ClientConfig] = Field(default_factory=list)
@@ -322,7 +344,14 @@ def _words(detail: ErrorDetails) -> str:
 
 
 def _known_keys() -> list[str]:
-    own: tuple[type[Section], ...] = (Config, CacheGuardConfig, LimitsConfig, AuxiliaryConfig, ClientConfig)
+    own: tuple[type[Section], ...] = (
+        Config,
+        CacheGuardConfig,
+        LimitsConfig,
+        AuxiliaryConfig,
+        ControlConfig,
+        ClientConfig,
+    )
     sections = (*own, *PROVIDER_SECTIONS)
     return sorted({to_camel(name) for section in sections for name in section.model_fields})
 

@@ -20,12 +20,12 @@ _HOP_BY_HOP = frozenset(
 )  # fmt: skip
 _NOT_UP = _HOP_BY_HOP | {
     "host", "content-length", "content-encoding", "accept-encoding", "expect", "cookie", "forwarded", "via",
-    "origin", "referer", GATEWAY_KEY_HEADER,
+    "origin", "referer",
 }  # fmt: skip
 _NOT_DOWN = _HOP_BY_HOP | {
     "content-length", "content-encoding", "date", "server", "set-cookie", "alt-svc", "strict-transport-security",
 }  # fmt: skip
-_NOT_UP_PREFIXES = ("x-forwarded-", "sec-fetch-", "x-harness-cache-recovery")
+_NOT_UP_PREFIXES = ("x-forwarded-", "sec-fetch-", "x-harness-cache-recovery", "x-cachegate-")
 
 
 def to_upstream(headers: Headers, *, keep_credentials: bool) -> Headers:

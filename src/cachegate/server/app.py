@@ -12,6 +12,7 @@ from cachegate.errors import ErrorKind, GatewayError
 from cachegate.observe.diagnostics import Diagnostics
 from cachegate.road import CallerLeft, CallerStalled, Gateway, reply
 from cachegate.server.auth import Access
+from cachegate.server.control import Control, host_of
 from cachegate.server.exchange import Exchange, Lifecycle
 from cachegate.server.inference import Inference, headers_of, refuse
 from cachegate.wire.body import encode
@@ -23,6 +24,7 @@ HEADER_BYTES_MAX = 32_768
 """One header; Codex's turn metadata needs some kilobytes."""
 HEADERS_MAX = 100
 IDLE_CONNECTION_S = 75.0
+CONTROL_PATH = "/control"
 
 Handler = Callable[[web.BaseRequest, Exchange], Awaitable[None]]
 
@@ -37,6 +39,7 @@ class App:
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     _runner: web.ServerRunner | None = None
     _site: web.TCPSite | None = None
+    _control: Control | None = None
 
     @property
     def access(self) -> Access:
@@ -49,8 +52,11 @@ class App:
         )
 
     async def open(self) -> tuple[str, int]:
-        """Listen, and return the address. Raises OSError when it is taken."""
-        routes = Routes(self, self.access)
+        """Listen, and return the address. Raises OSError when it is taken, or `control.history` cannot be opened."""
+        if self.config.control.enabled:
+            hosts = host_of(self.config, self.gateway, self.lifecycle)
+            self._control = Control(hosts, self.access, self.lifecycle, self.config)
+        routes = Routes(self, self.access, self._control)
         server = web.Server(
             routes.handle,
             handler_cancellation=True,
@@ -90,6 +96,8 @@ class App:
         self.lifecycle.cut()
         if running:
             await asyncio.wait(running, timeout=self.config.limits.send_stall_seconds)
+        if self._control is not None:
+            await self._control.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -97,7 +105,7 @@ class App:
 class Routes:
     """From method and path to a handler; the match is exact, so no spelling of a path reaches anything by surprise."""
 
-    def __init__(self, app: App, access: Access) -> None:
+    def __init__(self, app: App, access: Access, control: Control | None) -> None:
         self._app = app
         self._access = access
         config = app.config
@@ -106,6 +114,9 @@ class Routes:
             **dict.fromkeys(PATHS, self._inference.serve),
             "/v1/auxiliary/classify": self._inference.classify,
         }
+        self._sockets: dict[str, Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]] = (
+            {} if control is None else {CONTROL_PATH: control.serve}
+        )
         self._gets: dict[str, Handler] = {
             "/": self._root,
             "/health": self._health,
@@ -115,7 +126,7 @@ class Routes:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request of any kind."""
-        serve = self._posts.get(request.path)
+        serve = self._posts.get(request.path) or self._sockets.get(request.path)
         if serve is not None and request.method != "HEAD":
             return await serve(request)
         exchange = Exchange(request, self._app.lifecycle, self._app.config.limits.send_stall_seconds)
@@ -134,7 +145,7 @@ class Routes:
             return
         handler = self._gets.get(request.path)
         if handler is None:
-            known = ", ".join((*self._posts, *self._gets))
+            known = ", ".join((*self._posts, *self._sockets, *self._gets))
             raise GatewayError(f"There is nothing at {request.path[:200]!r}. Paths here: {known}.", ErrorKind.NOT_FOUND)
         if request.method != "GET":
             raise GatewayError(f"{request.path} takes GET only, not {request.method[:16]}.", ErrorKind.METHOD)
@@ -142,7 +153,11 @@ class Routes:
 
     async def _root(self, request: web.BaseRequest, exchange: Exchange) -> None:
         del request
-        await reply(exchange, 200, encode({"name": "cachegate", "version": __version__, "paths": list(self._posts)}))
+        await reply(
+            exchange,
+            200,
+            encode({"name": "cachegate", "version": __version__, "paths": [*self._posts, *self._sockets]}),
+        )
 
     async def _health(self, request: web.BaseRequest, exchange: Exchange) -> None:
         del request

@@ -32,14 +32,15 @@ class Access:
     origins: frozenset[str]
 
     def admit(self, headers: Headers) -> tuple[str, Headers]:
-        """Return the tenant and the headers without the gateway's key. Raises GatewayError (401, 403)."""
+        """Return the tenant and the headers without any of the gateway's keys. Raises GatewayError (401, 403)."""
         self._check_origin(headers)
         if not self.clients:
             self._check_host(headers)
             return "", headers
-        for position, (name, value) in enumerate(headers):
-            if name.lower() in _KEY_HEADERS and (tenant := self._tenant(value)) is not None:
-                return tenant, headers[:position] + headers[position + 1 :]
+        keys = [(name.lower() in _KEY_HEADERS and self._tenant(value)) or None for name, value in headers]
+        tenant = next((found for found in keys if found is not None), None)
+        if tenant is not None:
+            return tenant, tuple(header for header, key in zip(headers, keys, strict=True) if key is None)
         raise GatewayError(
             "This gateway needs a client key and the request holds no valid one. Send it as x-cachegate-key, as a "
             "Bearer token or as x-api-key.",
