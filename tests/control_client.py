@@ -100,15 +100,19 @@ class ControlClient:
 
 
 @asynccontextmanager
-async def connected(
-    client: aiohttp.ClientSession, url: str, *, initialize: bool = True, **headers: str
-) -> AsyncIterator[ControlClient]:
-    """Connect; header names are written with underscores."""
+async def connected(client: aiohttp.ClientSession, url: str, **headers: str) -> AsyncIterator[ControlClient]:
+    """Connect and initialize; header names are written with underscores."""
+    async with uninitialized(client, url, **headers) as control:
+        await control.ask("initialize", clientInfo={"name": "test", "version": "1"})
+        yield control
+
+
+@asynccontextmanager
+async def uninitialized(client: aiohttp.ClientSession, url: str, **headers: str) -> AsyncIterator[ControlClient]:
+    """Connect, and say nothing yet."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     async with client.ws_connect(f"{url}/control", headers=named, max_msg_size=0) as socket:
         control = ControlClient(socket)
-        if initialize:
-            await control.ask("initialize", clientInfo={"name": "test", "version": "1"})
         try:
             yield control
         finally:

@@ -8,12 +8,15 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
 import generated_translation
-from cachegate.config import AuxiliaryConfig, CacheGuardConfig, ClientConfig, Config, LimitsConfig
+from cachegate.config import AuxiliaryConfig, CacheGuardConfig, ClientConfig, Config, ControlConfig, LimitsConfig
+from cachegate.control import event_log, history, params, rpc, thread, turn
+from cachegate.control.session import METHODS
 from cachegate.provider_configs import (
     ClaudeCliProviderConfig,
     ClaudeSessionsConfig,
@@ -22,6 +25,7 @@ from cachegate.provider_configs import (
     OwnProviderConfig,
     SyntheticProviderConfig,
 )
+from cachegate.server import control
 from cachegate.wire import overflows, refusals
 from cachegate.wire.usage_readings import READINGS, Format, Reading
 from guard import documented
@@ -40,6 +44,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`limits`", LimitsConfig),
     ("`claudeSessions`, also of each provider of kind `claude-cli`", ClaudeSessionsConfig),
     ("`auxiliary`", AuxiliaryConfig),
+    ("`control`", ControlConfig),
     ("Each of `clients`", ClientConfig),
 )
 
@@ -112,6 +117,49 @@ def overflow_signals() -> str:
     return _table(("where", "what"), rows)
 
 
+def control_methods() -> str:
+    """What a client of the control socket may ask for; a question mark stands behind what may be missing."""
+    rows: list[tuple[str, ...]] = []
+    for method, (kind, handle) in METHODS.items():
+        fields = msgspec.structs.fields(kind)
+        named = ", ".join(f"`{field.encode_name}{'' if field.required else '?'}`" for field in fields)
+        rows.append((f"`{method}`", named, " ".join((handle.__doc__ or "").split())))
+    return _table(("method", "parameters", ""), rows)
+
+
+def control_errors() -> str:
+    """The error codes of the control socket."""
+    rows = [(f"{code.value}", code.meaning) for code in rpc.Code]
+    return _table(("code", "when"), rows)
+
+
+def control_limits() -> str:
+    """What a client of the control socket may send at most."""
+    rows = [
+        ("`instructions`", f"{params.INSTRUCTIONS_CHARS_MAX:,} characters"),
+        (
+            "`dynamicTools`",
+            f"{params.TOOLS_MAX}, each with a name of at most {params.TOOL_NAME_CHARS_MAX} letters, digits, `_`, `-`",
+        ),
+        ("a tool's `description`", f"{params.DESCRIPTION_CHARS_MAX:,} characters"),
+        ("names of threads and clients", f"{params.NAME_CHARS_MAX} characters"),
+        ("parts of an `input` or of a tool's answer", f"{params.PARTS_MAX}"),
+        ("input that waits in a turn", f"{turn.STEERS_MAX} messages"),
+        ("`limit` of `thread/list`", f"{params.LIST_MAX}, usually {params.LIST_USUAL}"),
+        (
+            "events kept for those who come back",
+            f"{event_log.ENTRIES_MAX:,} of each thread, {event_log.BYTES_MAX:,} bytes",
+        ),
+        ("turns shown of a thread", f"the last {thread.SHOWN_TURNS_MAX:,}, {thread.SHOWN_BYTES_MAX:,} bytes"),
+        (
+            "frames that wait for a slow client",
+            f"{control.QUEUE_BYTES_MAX:,} bytes, then it is closed with {control.TOO_SLOW}",
+        ),
+        ("threads kept on disk", f"{history.KEPT_MAX:,}"),
+    ]
+    return _table(("what", "at most"), rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "configuration keys": configuration,
     "usage readings": usage_readings,
@@ -120,6 +168,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "dropped fields": generated_translation.dropped,
     "refused fields": generated_translation.refused,
     "provider presets": generated_translation.presets,
+    "control methods": control_methods,
+    "control errors": control_errors,
+    "control limits": control_limits,
     "worked timelines": documented.worked_timelines,
     "wanted otherwise": documented.wanted_otherwise,
 }

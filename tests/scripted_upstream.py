@@ -21,8 +21,9 @@ class Step(Enum):
     """Reset the connection."""
 
 
-Script = Sequence[bytes | Step | asyncio.Event]
-"""What is done one after the other; at an event the script waits until the test sets it."""
+Script = Sequence[bytes | Step]
+HeldScript = Sequence[bytes | Step | asyncio.Event]
+"""At an event the script waits until the test sets it."""
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class ScriptedUpstream:
         self.requests: list[Recorded] = []
         self.connections = 0
         self.open_connections = 0
-        self.answer: Callable[[Recorded], Script] = lambda _: [whole(200, b"{}")]
+        self.answer: Callable[[Recorded], HeldScript] = lambda _: [whole(200, b"{}")]
         self.arrived = asyncio.Condition()
         self.url = ""
 

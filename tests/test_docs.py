@@ -45,6 +45,18 @@ def test_every_route_is_documented() -> None:
     assert {App, Routes}, "the routes are read from the source of these"
 
 
+def test_every_notification_and_item_of_the_control_socket_is_documented() -> None:
+    text = (DOCS / "control.md").read_text("utf-8")
+    sources = [path.read_text("utf-8") for path in (ROOT / "src/cachegate/control").glob("*.py")]
+    names = {
+        name for source in sources for name in re.findall(r'"((?:thread|turn|item|serverRequest)/[A-Za-z/]+)"', source)
+    }
+    kinds = {kind for source in sources for kind in re.findall(r'{"type": "([A-Za-z]+)"', source)}
+    assert {"turn/completed", "item/agentMessage/delta", "item/tool/call"} <= names
+    assert {"agentMessage", "contextCompaction"} <= kinds
+    assert [word for word in (*names, *kinds) if f"`{word}`" not in text and f'"type": "{word}"' not in text] == []
+
+
 def test_every_word_of_the_embedded_provider_is_documented() -> None:
     text = (DOCS / "synthetic.md").read_text("utf-8")
     assert [word for word in WORDS if f"`{word}`" not in text] == []

@@ -15,6 +15,16 @@ def test_credentials_go_only_where_they_belong() -> None:
     assert to_upstream(headers, keep_credentials=False) == (("x-e", "e"),)
 
 
+def test_what_is_said_to_the_gateway_goes_no_further() -> None:
+    headers = (
+        ("x-cachegate-key", "a"),
+        ("X-Cachegate-Thread-Id", "b"),
+        ("x-cachegate-request-class", "c"),
+        ("x-3", "3"),
+    )
+    assert to_upstream(headers, keep_credentials=True) == (("x-3", "3"),)
+
+
 def test_what_connection_names_stays_here() -> None:
     headers = (("Connection", "close, X-One"), ("connection", "x-two"), ("x-one", "1"), ("X-Two", "2"), ("x-3", "3"))
     assert to_upstream(headers, keep_credentials=True) == (("x-3", "3"),)

@@ -69,6 +69,12 @@ def test_a_key_is_found_where_clients_put_it_and_taken_out(header: tuple[str, st
     assert KEYED.admit((header, *others)) == ("alice", others)
 
 
+def test_a_key_that_was_sent_twice_is_taken_out_twice() -> None:
+    """The second one would go up as if it were the provider's."""
+    headers = (("x-cachegate-key", KEY), ("accept", "x"), ("Authorization", f"Bearer {KEY}"), ("x-api-key", "theirs"))
+    assert KEYED.admit(headers) == ("alice", (("accept", "x"), ("x-api-key", "theirs")))
+
+
 @pytest.mark.parametrize("key", ["", "k" * 31, KEY + "k", f"Bearer {KEY} x", "'; drop table", "\ud800", "k" * 10_000])
 def test_a_wrong_key_is_a_401(key: str) -> None:
     for name in ("x-cachegate-key", "authorization", "x-api-key"):

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ from cachegate.wire.facts import Protocol
 from cachegate.wire.hub import Stop
 from cachegate.wire.overflows import is_overflow
 from control.answers import answer, call, streamed, text, thought, written
-from control_client import ControlClient, RpcFailed, connected, text_of
+from control_client import ControlClient, RpcFailed, connected, text_of, uninitialized
 from provider_streams import WARM
 from running_gateway import RunningGateway, config_for, running_gateway
-from scripted_upstream import Recorded, Script, ScriptedUpstream, Step, chunk, stream, stream_head, whole
+from scripted_upstream import HeldScript, Script, ScriptedUpstream, Step, chunk, stream, stream_head, whole
 
 RESPONSES, MESSAGES = Protocol.RESPONSES, Protocol.MESSAGES
 LARGE = "x" * 300_000
@@ -37,7 +38,7 @@ def spoken(request: pytest.FixtureRequest) -> Protocol:
     return chosen
 
 
-def answers(upstream: ScriptedUpstream, *scripts: Script) -> None:
+def answers(upstream: ScriptedUpstream, *scripts: HeldScript) -> None:
     """Give these answers one after the other; the last one for ever."""
     left = list(scripts)
     upstream.answer = lambda _: left.pop(0) if len(left) > 1 else left[0]
@@ -230,11 +231,15 @@ async def test_a_failed_compaction_leaves_the_history_as_it_was(one: ControlClie
     await one.turn(thread_id, "one")
     for number in range(3):
         await one.ask("thread/compact/start", threadId=thread_id)
-        await one.until(lambda number=number: len(one.named("turn/completed")) == number + 2)
+        await one.until(partial(_turns, one, number + 2))
         assert one.named("turn/completed")[-1]["turn"]["status"] == "failed"
     await one.turn(thread_id, "two")
     assert words_of(conversation(upstream)) == ["one", "Hello", "two"]
     assert one.calls == []
+
+
+def _turns(one: ControlClient, number: int) -> bool:
+    return len(one.named("turn/completed")) >= number
 
 
 async def test_an_empty_thread_has_nothing_to_compact(one: ControlClient, upstream: ScriptedUpstream) -> None:
@@ -485,7 +490,7 @@ async def test_a_client_that_comes_back_anywhere_is_told_the_same_as_one_that_st
             for gate in gates:
                 gate.set()
             await stayed.completed(turn_id)
-            await back.until(lambda: back.events and back.events[-1]["method"] == "turn/completed" or seen == EVENTS)
+            await back.until(lambda: seen == EVENTS or back.named("turn/completed"))
     assert len(stayed.events) == EVENTS
     assert heard + back.events == stayed.events
     assert told["missed"] in {"none", "replayed"}
@@ -613,17 +618,17 @@ async def test_a_deleted_thread_is_gone_and_what_ran_for_it_ended(
 
 
 async def test_idle_threads_that_nobody_listens_to_make_room(upstream: ScriptedUpstream) -> None:
-    async with running_gateway(config_for(upstream.url, control={"threadsMax": 2})) as gateway:
-        async with connected(gateway.client, gateway.url) as one:
-            first, second = await one.thread(), await one.thread()
-            with pytest.raises(RpcFailed) as failed:
-                await one.thread()
-            assert failed.value.code == -32003
-            await one.ask("thread/unsubscribe", threadId=first)
+    config = config_for(upstream.url, control={"threadsMax": 2})
+    async with running_gateway(config) as gateway, connected(gateway.client, gateway.url) as one:
+        first, second = await one.thread(), await one.thread()
+        with pytest.raises(RpcFailed) as failed:
             await one.thread()
-            with pytest.raises(RpcFailed):
-                await one.ask("thread/read", threadId=first)
-            assert (await one.ask("thread/read", threadId=second))["thread"]["id"] == second
+        assert failed.value.code == -32003
+        await one.ask("thread/unsubscribe", threadId=first)
+        await one.thread()
+        with pytest.raises(RpcFailed):
+            await one.ask("thread/read", threadId=first)
+        assert (await one.ask("thread/read", threadId=second))["thread"]["id"] == second
 
 
 # --- credentials ---
@@ -719,7 +724,7 @@ async def test_inference_frames_are_refused_and_the_socket_stays_r3(
 
 
 async def test_frames_that_are_none_of_ours(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
-    async with connected(gateway.client, gateway.url, initialize=False) as early:
+    async with uninitialized(gateway.client, gateway.url) as early:
         with pytest.raises(RpcFailed) as failed:
             await early.ask("thread/list")
         assert failed.value.code == -32002
@@ -736,11 +741,11 @@ async def test_frames_that_are_none_of_ours(gateway: RunningGateway, upstream: S
         await early.socket.send_bytes(b"{}")
         await asyncio.wait_for(early.closed.wait(), 5)
         assert early.socket.close_code == 1003
-    async with running_gateway(config_for(upstream.url, control={"messageBytesMax": 1_024})) as small:
-        async with connected(small.client, small.url) as one:
-            await one.send("x" * 2_000)
-            await asyncio.wait_for(one.closed.wait(), 5)
-            assert one.socket.close_code == 1009
+    config = config_for(upstream.url, control={"messageBytesMax": 1_024})
+    async with running_gateway(config) as small, connected(small.client, small.url) as one:
+        await one.send("x" * 2_000)
+        await asyncio.wait_for(one.closed.wait(), 5)
+        assert one.socket.close_code == 1009
 
 
 # --- the end of the gateway ---
@@ -749,25 +754,24 @@ async def test_frames_that_are_none_of_ours(gateway: RunningGateway, upstream: S
 async def test_draining_waits_for_turns_and_takes_no_new_ones(upstream: ScriptedUpstream) -> None:
     """R14: what the gateway ends itself is no cancellation of the caller's."""
     answers(upstream, hanging("Half"))
-    async with running_gateway(config_for(upstream.url)) as gateway:
-        async with connected(gateway.client, gateway.url) as one:
-            thread_id = await one.thread("model-x")
-            turn_id = await one.say(thread_id, LARGE)
-            await one.until(lambda: one.named("item/agentMessage/delta"))
-            hurry = asyncio.Event()
-            draining = asyncio.create_task(gateway.app.drain(60, hurry))
-            assert not (await asyncio.wait({draining}, timeout=0.1))[0], "it must wait for the running turn"
-            for asking in (one.thread(), one.say(thread_id, "more")):
-                with pytest.raises(RpcFailed) as failed:
-                    await asking
-                assert failed.value.code == -32003
-            hurry.set()
-            await draining
-            closing = asyncio.create_task(gateway.app.close())
-            turn = await one.completed(turn_id)
-            await asyncio.wait_for(one.closed.wait(), 5)
-            assert one.socket.close_code == 1001
-            await closing
+    async with running_gateway(config_for(upstream.url)) as gateway, connected(gateway.client, gateway.url) as one:
+        thread_id = await one.thread("model-x")
+        turn_id = await one.say(thread_id, LARGE)
+        await one.until(lambda: one.named("item/agentMessage/delta"))
+        hurry = asyncio.Event()
+        draining = asyncio.create_task(gateway.app.drain(60, hurry))
+        assert not (await asyncio.wait({draining}, timeout=0.1))[0], "it must wait for the running turn"
+        for asking in (one.thread(), one.say(thread_id, "more")):
+            with pytest.raises(RpcFailed) as failed:
+                await asking
+            assert failed.value.code == -32003
+        hurry.set()
+        await draining
+        closing = asyncio.create_task(gateway.app.close())
+        turn = await one.completed(turn_id)
+        await asyncio.wait_for(one.closed.wait(), 5)
+        assert one.socket.close_code == 1001
+        await closing
     assert (turn["status"], text_of(turn)) == ("interrupted", "Half")
     assert [record.ending for record in gateway.records] == ["shutdown"]
     assert gateway.decisions == [("allowed", "unreported", 1)]

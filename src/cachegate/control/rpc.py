@@ -7,6 +7,7 @@ model's protocol (Responses over WebSocket) are refused in words: no inference c
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Self
 
 from cachegate.errors import BadInput
 from cachegate.wire.body import JsonObject, decode, encode
@@ -21,26 +22,29 @@ METHOD_CHARS_SHOWN = 64
 
 
 class Code(IntEnum):
-    """Error codes; docs/control.md lists them."""
+    """Error codes, and when each is told."""
 
-    PARSE = -32700
-    """The frame is no JSON."""
-    INVALID_REQUEST = -32600
-    """It is JSON, and no request, notification or response."""
-    UNKNOWN_METHOD = -32601
-    """There is no such method."""
-    INVALID_PARAMS = -32602
-    """A parameter is missing, unknown or wrong; the message names it."""
-    INTERNAL = -32603
-    """The gateway failed; its log says where."""
-    CONFLICT = -32000
-    """It does not fit to what goes on: a turn runs already, or none does."""
-    NO_THREAD = -32001
-    """There is no such thread, or it belongs to somebody else."""
-    NOT_INITIALIZED = -32002
-    """`initialize` has to come first, and once."""
-    LIMIT = -32003
-    """A limit is reached, or the gateway is shutting down."""
+    meaning: str
+
+    PARSE = -32700, "The frame is no JSON."
+    INVALID_REQUEST = -32600, "It is JSON, but no request, notification or response; or it is a batch."
+    UNKNOWN_METHOD = -32601, "There is no such method; the message names those there are."
+    INVALID_PARAMS = -32602, "A parameter is missing, unknown or wrong; the message names it."
+    INTERNAL = -32603, "The gateway failed; its log says where."
+    CONFLICT = (
+        -32000,
+        "It does not fit to what goes on: a turn runs already, or none does. `data.turnId` is the running one.",
+    )
+    NO_THREAD = -32001, "There is no such thread, or it belongs to somebody else."
+    NOT_INITIALIZED = -32002, "`initialize` has to come first, and once."
+    LIMIT = -32003, "A limit is reached, or the gateway is shutting down."
+
+    def __new__(cls, value: int, meaning: str) -> Self:
+        """Give a code its meaning."""
+        code = int.__new__(cls, value)
+        code._value_ = value
+        code.meaning = meaning
+        return code
 
 
 class RpcError(Exception):

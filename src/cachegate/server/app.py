@@ -24,7 +24,6 @@ HEADER_BYTES_MAX = 32_768
 """One header; Codex's turn metadata needs some kilobytes."""
 HEADERS_MAX = 100
 IDLE_CONNECTION_S = 75.0
-CONTROL_PATH = "/control"
 
 Handler = Callable[[web.BaseRequest, Exchange], Awaitable[None]]
 
@@ -114,8 +113,9 @@ class Routes:
             **dict.fromkeys(PATHS, self._inference.serve),
             "/v1/auxiliary/classify": self._inference.classify,
         }
+        self._control = control
         self._sockets: dict[str, Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]] = (
-            {} if control is None else {CONTROL_PATH: control.serve}
+            {} if self._control is None else {"/control": self._control.serve}
         )
         self._gets: dict[str, Handler] = {
             "/": self._root,
