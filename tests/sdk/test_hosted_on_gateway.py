@@ -111,7 +111,7 @@ async def test_another_program_goes_on_behind_the_cursor(client: AsyncClient, ga
         async for told in events:
             if isinstance(told, TextDelta):
                 break
-        cursor = chat.cursor
+    cursor = chat.cursor
     async with AsyncClient(gateway.url) as other:
         assert [thread.name for thread in await other.threads()] == ["mine"]
         resumed = await other.resume(chat.id, cursor=cursor)

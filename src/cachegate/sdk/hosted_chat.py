@@ -7,7 +7,9 @@ began is read from the thread.
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from cachegate.sdk import tools as tool_rules
@@ -46,6 +48,8 @@ class AsyncHostedChat:
         """Whether the caller knew a place to begin behind."""
         self._holding = True
         """Whether what comes waits for a listener. A chat that was resumed is asked for what it missed."""
+        self._left: _Listened | None = None
+        """The turn that is listened to, or whose listener left before its end."""
         self._attached = False
         self._replaced = False
         self._missed = ""
@@ -101,31 +105,28 @@ class AsyncHostedChat:
     async def stream(self, said: Input) -> AsyncGenerator[Event, None]:
         """Do the same as `send`, and tell everything as it happens; the last event is Completed.
 
-        A caller that stops listening ends nothing: the turn goes on, and `follow` listens to it again.
+        A caller that stops listening ends nothing: the turn goes on, and `follow` goes on listening to it.
         """
         content = _content(said)
         with self._turns.begin() as interruption, self._listening():
-            reader, events = await self._begin(interruption, "turn/start", input=content)
-            for event in events:
-                yield event
-            while reader.end is None:
-                for event in await self._more(reader, interruption):
+            self._left = await self._begin(interruption, "turn/start", input=content)
+            async with contextlib.aclosing(self._tell(self._left, interruption)) as telling:
+                async for event in telling:
                     yield event
-            yield _completed(reader)
 
     async def follow(self) -> AsyncGenerator[Event, None]:
-        """Listen to the turn that runs, or that went on behind the cursor. Raises ProviderError when there is none."""
+        """Listen to the turn that runs, or that went on behind the cursor. Raises ProviderError when there is none.
+
+        Where a listener of this chat left, it goes on with the next event.
+        """
         with self._turns.begin() as interruption, self._listening():
             with interruption:
                 await self.attach()
-                reader, events = await self._under_way()
-            self._interruptible(reader, interruption)
-            for event in events:
-                yield event
-            while reader.end is None:
-                for event in await self._more(reader, interruption):
+                self._left = self._left or await self._under_way()
+            self._interruptible(self._left.reader, interruption)
+            async with contextlib.aclosing(self._tell(self._left, interruption)) as telling:
+                async for event in telling:
                     yield event
-            yield _completed(reader)
 
     def interrupt(self) -> bool:
         """End the running turn, from any task or thread; it raises Interrupted. Return whether one was running."""
@@ -147,7 +148,7 @@ class AsyncHostedChat:
     async def compact(self) -> Compacted:
         """Have the gateway replace the conversation by a summary; when that fails, it is what it was."""
         with self._turns.begin() as interruption, self._listening():
-            reader, _ = await self._begin(interruption, "thread/compact/start")
+            reader = (await self._begin(interruption, "thread/compact/start")).reader
             while reader.end is None:
                 await self._more(reader, interruption)
             _completed(reader)
@@ -195,8 +196,19 @@ class AsyncHostedChat:
         try:
             yield
         finally:
-            self._holding = False
-            self._catch_up()
+            self._holding = self._left is not None
+            if not self._holding:
+                self._catch_up()
+
+    async def _tell(self, turn: "_Listened", interruption: Interruption) -> AsyncGenerator[Event, None]:
+        """Tell a turn to its end. Raises what it ended with."""
+        while turn.events or turn.reader.end is None:
+            while turn.events:
+                yield turn.events.popleft()
+            if turn.reader.end is None:
+                turn.events.extend(await self._more(turn.reader, interruption))
+        self._left = None
+        yield _completed(turn.reader)
 
     def _catch_up(self) -> None:
         """Take in what nobody listens to."""
@@ -224,7 +236,8 @@ class AsyncHostedChat:
 
     def _ended(self, turn: Params) -> None:
         self._items[str(turn.get("id"))] = tuple(turn.get("items") or ())
-        self._active = None
+        if self._active == turn.get("id"):
+            self._active = None
         self._running.clear()
         error = turn.get("error")
         if turn.get("status") == "completed":
@@ -274,34 +287,33 @@ class AsyncHostedChat:
         if not self._attached:
             raise failed
 
-    async def _begin(self, interruption: Interruption, method: str, **params: object) -> tuple[TurnReader, list[Event]]:
+    async def _begin(self, interruption: Interruption, method: str, **params: object) -> "_Listened":
         """Begin a turn, once. Where the answer is lost, the thread tells whether it began."""
-        self._placed = False
         with interruption:
             await self.attach()
-        self._catch_up()
         known, turn = dict(self._items), None
         with contextlib.suppress(Lost):
             turn = (await self._control.call(method, threadId=self.id, **params)).get("turn")
         if isinstance(turn, dict):
-            reader, events = TurnReader(str(turn.get("id"))), list[Event]()
+            begun = _listened(turn.get("id"))
         else:
             try:
                 async with asyncio.timeout(BEGIN_S):
-                    reader, events = await self._begun(known)
+                    begun = await self._begun(known)
             except TimeoutError:
                 raise BrokenAnswer(f"The gateway began no turn within {BEGIN_S} seconds.") from None
-        self._interruptible(reader, interruption)
-        return reader, events
+        self._placed = False
+        self._interruptible(begun.reader, interruption)
+        return begun
 
-    async def _begun(self, known: Mapping[str, object]) -> tuple[TurnReader, list[Event]]:
+    async def _begun(self, known: Mapping[str, object]) -> "_Listened":
         """Wait for the beginning of a turn that was not known before."""
         while True:
             told = await self._waiting.get()
             if told is not None:
                 self._note(told)
-                if told.method == "turn/started" and self._active is not None:
-                    return TurnReader(self._active), []
+                if told.method == "turn/started" and self._active is not None and self._active not in known:
+                    return _listened(self._active)
             elif not self._attached:
                 await self.attach(DELAYS_S)
                 new = [turn for turn in self._shown if str(turn.get("id")) not in known]
@@ -309,10 +321,9 @@ class AsyncHostedChat:
                     raise BrokenAnswer(
                         "The socket was lost before the turn began, and it did not begin. Send it again."
                     )
-                reader = TurnReader(str(new[0].get("id")))
-                return reader, reader.snapshot(new[0]) if self._missed == _LOST else []
+                return _listened(new[0].get("id"), new[0] if self._missed == _LOST else None)
 
-    async def _under_way(self) -> tuple[TurnReader, list[Event]]:
+    async def _under_way(self) -> "_Listened":
         """Return the turn to follow, and what of it has to be told at once."""
         placed, self._placed = self._placed, False
         while placed and (self._behind or not self._waiting.empty()):
@@ -323,16 +334,15 @@ class AsyncHostedChat:
             self._note(told)
             turn_id = told.params.get("turnId") or (told.params.get("turn") or {}).get("id")
             if turn_id:
-                reader = TurnReader(str(turn_id))
-                return reader, reader.hear(told)
+                turn = _listened(turn_id)
+                turn.events.extend(turn.reader.hear(told))
+                return turn
         if placed and self._missed == _LOST and self._shown:
-            reader = TurnReader(str(self._shown[-1].get("id")))
-            return reader, reader.snapshot(self._shown[-1])
+            return _listened(self._shown[-1].get("id"), self._shown[-1])
         if self._active is None:
             raise ProviderError("No turn runs that could be followed.", code=_NO_TURN)
-        reader = TurnReader(self._active)
         # Behind a cursor of the caller's nothing is missing, and what stands before it was told once.
-        return reader, [] if placed else reader.snapshot(await self._read(self._active))
+        return _listened(self._active, None if placed else await self._read(self._active))
 
     async def _read(self, turn_id: str) -> Params:
         """Return a turn as it is now; what waits and is part of that already is not told again."""
@@ -389,6 +399,20 @@ class AsyncHostedChat:
         """Interrupt a turn; one that is over needs none."""
         with contextlib.suppress(CachegateError):
             await self._control.call("turn/interrupt", threadId=self.id, turnId=turn_id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listened:
+    """A turn that is listened to, and what of it was read but not handed out."""
+
+    reader: TurnReader
+    events: deque[Event]
+
+
+def _listened(turn_id: object, shown: Params | None = None) -> _Listened:
+    """Return a turn to listen to, with what a snapshot of it has to tell at once."""
+    reader = TurnReader(str(turn_id))
+    return _Listened(reader, deque(() if shown is None else reader.snapshot(shown)))
 
 
 def _completed(reader: TurnReader) -> Completed:
