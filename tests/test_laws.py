@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "providers",
         "wire.usage_report",
     },
+    "sdk": set(),
     "__main__": {"cli"},
     "__init__": set(),
 }
@@ -72,6 +74,8 @@ IMPURE_IMPORTS = {
 }  # fmt: skip
 GUARD_FORBIDDEN_WORDS = ("anthropic", "openai", "claude", "codex", "messages api", "responses api", "sse", "http")
 GUARD_NOT_IMPORTED = {"json", "msgspec", "orjson", "pydantic"}
+SDK_IMPORTS = {"aiohttp", "yarl"}
+"""What the SDK needs besides the standard library: a program that uses it need not have what a server needs."""
 FORBIDDEN_MODULE_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 
 TESTED_ELSEWHERE = {
@@ -82,6 +86,8 @@ TESTED_ELSEWHERE = {
     "wire/hub.py": "contract/test_codecs.py",
     "__main__.py": "test_cli.py",
     "__init__.py": "test_docs.py",
+    # its room's __init__ also holds a library's door: the public names, whose test imports them alone
+    "sdk/__init__.py": "sdk/test_sdk.py",
 }
 OPTIONAL_IMPORTS = {"anthropic", "openai", "uvloop"}
 """Extras, and what does not exist on every system: the only imports that may stand inside a function."""
@@ -147,6 +153,12 @@ def test_the_guard_knows_no_json_no_provider_and_no_protocol(name: str) -> None:
     assert [word for word in GUARD_FORBIDDEN_WORDS if re.search(rf"\b{word}\b", text)] == []
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if room_of(name) == "sdk"])
+def test_the_sdk_imports_the_standard_library_and_a_http_client_only(name: str) -> None:
+    imported = {module.split(".")[0] for module in imports_of(tree_of(name))}
+    assert imported - sys.stdlib_module_names - SDK_IMPORTS - {"cachegate"} == set()
+
+
 @pytest.mark.parametrize("room", [room for room in MAY_IMPORT if (SOURCE / room).is_dir()])
 def test_the_law_of_a_room_stands_in_its_first_lines(room: str) -> None:
     docstring = ast.get_docstring(tree_of(f"{room}/__init__.py")) or ""
@@ -196,11 +208,12 @@ def test_every_file_has_its_test_and_a_name_that_says_something(name: str) -> No
 
 
 def test_json_field_names_of_the_protocols_stand_in_wire_only() -> None:
+    """And in the SDK: it is a client, imports nothing of the gateway, and knows the protocol as any client does."""
     fields = {"cache_read_input_tokens", "cached_tokens", "input_tokens_details", "stop_reason", "prompt_cache_key"}
     found = [
         name
         for name in NAMES
-        if room_of(name) != "wire"
+        if room_of(name) not in {"wire", "sdk"}
         for node in ast.walk(tree_of(name))
         if isinstance(node, ast.Constant) and node.value in fields
     ]
