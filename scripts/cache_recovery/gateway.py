@@ -36,10 +36,18 @@ class Build:
         _, told = await self.run("--help")
         return any(word == command for word in told.replace("│", " ").split())
 
+    async def has(self, module: str) -> bool:
+        """Whether it holds a module."""
+        code, _ = await self._run("-c", f"import {module}")
+        return code == 0
+
     async def run(self, *words: str) -> tuple[int, str]:
         """Run a command of it that ends by itself, and return its exit code and what it said."""
+        return await self._run("-m", "cachegate", *words)
+
+    async def _run(self, *words: str) -> tuple[int, str]:
         process = await asyncio.create_subprocess_exec(
-            str(self.python), "-P", "-m", "cachegate", *words,
+            str(self.python), "-P", *words,
             env=gateway_environment(), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
         try:

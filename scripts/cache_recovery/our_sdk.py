@@ -1,17 +1,44 @@
 """Our own SDK as a client: the history is in the program, or at the gateway's control socket."""
 
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Protocol as Interface
 
 from cache_recovery.client import MODEL, Opened, Way, Ways
 from cache_recovery.steps import Heard
-from cachegate.sdk import AsyncChat, AsyncClient, CachegateError, Completed, ContextFull
+from cachegate.sdk import Answer, AsyncClient, CachegateError, Compacted, Completed, ContextFull, Event, Usage
+
+
+class Talk(Interface):
+    """What a chat of the SDK's can do, wherever its history is."""
+
+    @property
+    def usage(self) -> Usage:
+        """What it took so far."""
+
+    @property
+    def context_full(self) -> bool:
+        """Whether the newest request no longer fitted."""
+
+    @property
+    def history(self) -> tuple[object, ...]:
+        """The conversation, oldest first."""
+
+    async def send(self, said: str) -> Answer:
+        """Say something and return the answer."""
+
+    def stream(self, said: str) -> AsyncGenerator[Event, None]:
+        """Say something and tell everything as it happens."""
+
+    async def compact(self) -> Compacted:
+        """Replace the conversation by a summary."""
 
 
 class SdkChat:
     """A chat of the SDK's."""
 
-    def __init__(self, chat: AsyncChat, *, streamed: bool) -> None:
+    def __init__(self, chat: Talk, *, streamed: bool) -> None:
         self._chat = chat
         self._streamed = streamed
 
@@ -65,4 +92,22 @@ async def _streamed(url: str, _home: Path) -> Opened:
         yield SdkChat(client.chat(MODEL), streamed=True)
 
 
-WAYS: Ways = {Way.UNSTREAMED: _unstreamed, Way.STREAMED: _streamed}
+@asynccontextmanager
+async def _hosted(url: str, _home: Path) -> Opened:
+    async with AsyncClient(url) as client:
+        try:
+            assert _HOST is not None, "this SDK hosts no chats"
+            chat = await _HOST(client, MODEL)
+        except CachegateError as error:
+            raise AssertionError(f"no chat could be begun over the control socket: {error}") from error
+        yield SdkChat(chat, streamed=True)
+
+
+_HOST: Callable[[AsyncClient, str], Awaitable[Talk]] | None = getattr(AsyncClient, "hosted_chat", None)
+"""An SDK of an older build has none."""
+
+WAYS: Ways = {
+    Way.UNSTREAMED: _unstreamed,
+    Way.STREAMED: _streamed,
+    **({} if _HOST is None else {Way.HOSTED: _hosted}),
+}

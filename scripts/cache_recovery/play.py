@@ -109,6 +109,8 @@ class Stage:
         """Say what this build lacks for a scenario; "" when it has all."""
         if scenario.way not in self.ways:
             return f"the SDK holds no chat {scenario.way}"
+        if scenario.way is Way.HOSTED and not await self.build.has("cachegate.control"):
+            return "the gateway has no control socket"
         if scenario.reloaded and not await self.build.knows("upgrade"):
             return "the command line has no `cachegate upgrade`"
         return ""

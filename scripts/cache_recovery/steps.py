@@ -86,6 +86,8 @@ class Played:
 
     def __str__(self) -> str:
         shown = "completed" if self.heard.completed else "failed"
+        if self.act is Act.RELOAD:
+            return f"{self.act}: {shown}: {self.heard.words}"
         gateway = "; ".join(map(str, self.decided)) or "no request"
         tokens = "" if self.heard.tokens is None else f"; the client shows {self.heard.tokens:,} tokens"
         return f"{self.act}: {shown}; gateway: {gateway}{tokens}"
