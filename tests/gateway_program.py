@@ -3,7 +3,7 @@
 import asyncio
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +27,14 @@ class GatewayProgram:
 
 
 @asynccontextmanager
-async def gateway_program(config: str, folder: Path, *flags: str) -> AsyncIterator[GatewayProgram]:
-    """Start `cachegate serve` with a configuration and wait for its address."""
+async def gateway_program(
+    config: str, folder: Path, *flags: str, python: str = sys.executable, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[GatewayProgram]:
+    """Start `cachegate serve` with a configuration and wait for its address; without an environment, with our own."""
     path = folder / "gateway.yaml"
     path.write_text(config)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "cachegate", "serve", "--config", str(path), *flags,
+        python, "-m", "cachegate", "serve", "--config", str(path), *flags, env=environment,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, limit=1 << 20,
     )  # fmt: skip
     try:

@@ -116,5 +116,11 @@ class ClaudeSession:
         """Return what the session says about itself; a compaction is told there."""
         return [event for event in self._conversation.heard if event["type"] == "system"]
 
+    def tokens_shown(self) -> int | None:
+        """Return the input of the newest answer as the session counts it; None before any. Stopped ones count 0."""
+        said = [event["message"]["usage"] for event in self._conversation.heard if event["type"] == "assistant"]
+        names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+        return sum(said[-1].get(name) or 0 for name in names) if said else None
+
     def kill(self) -> None:
         self._conversation.kill()

@@ -1,6 +1,7 @@
 """The embedded provider: its cache is strict, and its words do what they say."""
 
 import json
+import re
 from contextlib import aclosing
 
 import pytest
@@ -45,14 +46,20 @@ def test_a_prefix_lives_its_lifetime_after_the_last_read() -> None:
 
 
 async def ask(
-    provider: SyntheticProvider, model: str, *, streamed: bool = True, text: str = "hi" * 4_000, mark: bool = False
+    provider: SyntheticProvider,
+    model: str,
+    *,
+    streamed: bool = True,
+    text: str = "hi" * 4_000,
+    mark: bool = False,
+    headers: tuple[tuple[str, str], ...] = (),
 ) -> tuple[Head, bytes, list[Seen]]:
     block: dict[str, object] = {"type": "text", "text": text}
     if mark:
         block["cache_control"] = {"type": "ephemeral"}
     fields = {"model": model, "stream": streamed, "messages": [{"role": "user", "content": [block]}]}
     data = json.dumps(fields).encode()
-    received = Received(Protocol.MESSAGES, Operation.GENERATE, (), "", data, data)
+    received = Received(Protocol.MESSAGES, Operation.GENERATE, headers, "", data, data)
     async with aclosing(
         provider.stream(Call(parse(received, bytes(32)), "req_1", "synthetic", model, lambda: None))
     ) as parts:
@@ -88,6 +95,21 @@ async def test_the_words_of_a_model_say_what_it_does() -> None:
     _, data, seen = await ask(provider, "cut")
     assert seen[-1] == Failed("cut")
     assert b"event: error" in data
+
+
+COMPACTION = (("x-cachegate-request-class", "compaction"),)
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_compaction_is_answered_with_one_marked_summary_whatever_the_cache_does(*, streamed: bool) -> None:
+    provider = SyntheticProvider()
+    _, data, seen = await ask(provider, "cold", streamed=streamed, headers=COMPACTION)
+    said = "".join(re.findall(r'"text": ?"([^"]*)"', data.decode()))
+    assert said == "<summary>This is a synthetic summary.</summary>"
+    assert usage_of(seen).cached_read == 0
+    _, data, seen = await ask(provider, "refusal", headers=COMPACTION)
+    assert Refusal() in seen
+    assert b"summary" not in data
 
 
 @pytest.mark.parametrize("model", ["m", "cald", "cold+", "cold+200", "700", "cold slow"])

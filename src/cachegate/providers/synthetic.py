@@ -11,6 +11,8 @@ The name of the model says how it behaves, in words joined by `+`, for example `
     hang         begins its answer and never ends it
     cut          ends its stream without the terminal event
     error, 429 ... 599    answers with that error status (529 for `error`)
+
+A request for a compaction is answered with a summary, in the form that clients look for.
 """
 
 import asyncio
@@ -26,7 +28,7 @@ from cachegate.guard.usage import Usage
 from cachegate.providers.base import Call, Head, Piece
 from cachegate.wire.answer import Answer
 from cachegate.wire.blocks import canonical_blocks
-from cachegate.wire.facts import Operation, Protocol
+from cachegate.wire.facts import InferenceRequest, Operation, Protocol, RequestClass
 from cachegate.wire.protocols import DIALECTS, Reader
 from cachegate.wire.seen import Failed
 from cachegate.wire.sse import SseReader
@@ -111,7 +113,8 @@ class SyntheticProvider:
             yield Head(status, _JSON)
             yield Piece(body, reader.read_body(status, body))
             return
-        answer = _answer(call.model, words, self._usage(call.model, words, blocks))
+        usage = self._usage(call.model, words, blocks)
+        answer = _answer(call.model, _deltas(request, words, usage), usage, refused="refusal" in words)
         if not request.facts.stream:
             body = dialect.writer.whole(answer)
             await self._pause(words)
@@ -170,14 +173,17 @@ def _error_status(words: frozenset[str]) -> int | None:
     return numbers[0] if numbers else _OVERLOADED if "error" in words else None
 
 
-def _answer(model: str, words: frozenset[str], usage: Usage) -> Answer:
-    refused = "refusal" in words
+def _deltas(request: InferenceRequest, words: frozenset[str], usage: Usage) -> tuple[str, ...]:
+    if "refusal" in words:
+        return ("I ", "can't ", "help ", "with that.")
+    if request.facts.request_class is RequestClass.COMPACTION:
+        # Claude Code asks a second time where an answer lacks this element: one compaction would be two calls.
+        return ("<summary>", "This is ", "a synthetic summary.", "</summary>")
     read = "not reported" if usage.cached_read is None else f"{usage.cached_read:,}"
-    deltas = (
-        ("I ", "can't ", "help ", "with that.")
-        if refused
-        else ("This is ", "a synthetic answer. ", f"Input tokens: {usage.input_total or 0:,}, ", f"cached: {read}.")
-    )
+    return ("This is ", "a synthetic answer. ", f"Input tokens: {usage.input_total or 0:,}, ", f"cached: {read}.")
+
+
+def _answer(model: str, deltas: tuple[str, ...], usage: Usage, *, refused: bool) -> Answer:
     return Answer(uuid.uuid4().hex, model, int(time.time()), deltas, usage, len(deltas), refused)
 
 
