@@ -89,6 +89,8 @@ def serve(
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(live())
+    except ConfigError as error:
+        _fail(str(error))
     except OSError as error:
         _fail(
             f"Cannot listen on {loaded.config.listen}: {error.strerror or error}. Stop what uses it, or set --listen."

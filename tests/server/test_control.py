@@ -11,6 +11,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from cachegate.control.history import History
+from cachegate.errors import ConfigError
 from cachegate.server import control
 from cachegate.wire.facts import Protocol
 from cachegate.wire.hub import Stop
@@ -259,7 +261,8 @@ async def test_only_a_real_overflow_sets_the_mark_and_an_answer_clears_it(
     one: ControlClient, upstream: ScriptedUpstream
 ) -> None:
     good = streamed(RESPONSES, text("Hello"))
-    answers(upstream, good, [whole(529, b'{"error":{"message":"busy"}}')], [OVERFLOW], good)
+    called = streamed(RESPONSES, call("c1", "look_up", "{}"), stop=Stop.TOOL_CALLS)
+    answers(upstream, good, [whole(529, b'{"error":{"message":"busy"}}')], [OVERFLOW], called, good)
     thread_id = await one.thread("model-x")
 
     async def full() -> bool:
@@ -273,6 +276,9 @@ async def test_only_a_real_overflow_sets_the_mark_and_an_answer_clears_it(
     assert (turn["error"]["codexErrorInfo"], await full()) == ("contextWindowExceeded", True)
     assert turn["error"]["cacheStop"] is None
     assert len(upstream.requests) == 3, "nothing compacts by itself"
+    await one.ask("thread/compact/start", threadId=thread_id)
+    await one.until(partial(_turns, one, 4))
+    assert await full(), "a compaction that failed made no room"
     await one.ask("thread/compact/start", threadId=thread_id)
     await one.until(lambda: one.named("thread/compacted"))
     assert not await full()
@@ -350,6 +356,40 @@ async def test_steering_goes_on_with_what_was_said_and_the_new_words(
     assert words_of(conversation(upstream)) == ["one", "Half an ans", "No, two!"]
     assert [record.ending for record in gateway.records] == ["cancelled", "completed"]
     assert len(one.named("turn/started")) == len(one.named("turn/completed")) == 1
+
+
+BUSY = whole(500, b'{"error":{"message":"busy"}}')
+
+
+async def test_what_was_answered_stays_when_the_steered_request_fails(
+    one: ControlClient, upstream: ScriptedUpstream
+) -> None:
+    answers(upstream, hanging("Half an ans"), [BUSY], streamed(RESPONSES, text("Fine."), usage=WARM))
+    thread_id = await one.thread("model-x")
+    turn_id = await one.say(thread_id, "one")
+    await one.until(lambda: one.named("item/agentMessage/delta"))
+    more = [{"type": "text", "text": "two"}]
+    await one.ask("turn/steer", threadId=thread_id, expectedTurnId=turn_id, input=more)
+    assert (await one.completed(turn_id))["status"] == "failed"
+    await one.turn(thread_id, "three")
+    assert words_of(conversation(upstream)) == ["one", "Half an ans", "three"]
+
+
+async def test_completed_rounds_of_tools_stay_when_a_later_request_fails(
+    one: ControlClient, upstream: ScriptedUpstream
+) -> None:
+    called = streamed(RESPONSES, call("c1", "look_up", "{}"), stop=Stop.TOOL_CALLS, usage=WARM)
+    answers(upstream, called, [BUSY], streamed(RESPONSES, text("Fine."), usage=WARM))
+    thread_id = await one.thread("model-x", dynamicTools=[LOOK_UP])
+    turn_id = await one.say(thread_id, "one")
+    await one.until(lambda: one.calls)
+    content = [{"type": "inputText", "text": "forty-two"}]
+    await one.send({"id": one.calls[0]["id"], "result": {"contentItems": content, "success": True}})
+    assert (await one.completed(turn_id))["status"] == "failed"
+    await one.turn(thread_id, "two")
+    kinds = [item["type"] for item in conversation(upstream)]
+    assert kinds == ["message", "function_call", "function_call_output", "message"]
+    assert conversation(upstream)[2]["output"] == "forty-two"
 
 
 # --- tools ---
@@ -810,6 +850,12 @@ async def test_threads_survive_a_restart_where_that_is_wanted(
         await one.completed(turn_id)
         await one.say(thread_id, "two")
         await upstream.count(3)
+        await one.ask("thread/list")
+        reader = History(path)
+        kept = await reader.load("", thread_id)
+        await reader.close()
+        assert kept is not None
+        assert json.loads(kept.turns[-1])["status"] == "interrupted", "as if the process ended just now"
     assert path.stat().st_mode & 0o777 == 0o600
     async with running_gateway(config) as gateway, connected(gateway.client, gateway.url) as one:
         listed = (await one.ask("thread/list"))["data"]
@@ -825,6 +871,16 @@ async def test_threads_survive_a_restart_where_that_is_wanted(
         await one.ask("thread/delete", threadId=thread_id)
     async with running_gateway(config) as gateway, connected(gateway.client, gateway.url) as one:
         assert (await one.ask("thread/list"))["data"] == []
+
+
+async def test_a_file_that_holds_no_threads_is_a_clear_error(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    path = tmp_path / "letter.txt"
+    path.write_text("Dear database, " * 100)
+    for wrong in (path, tmp_path):
+        with pytest.raises(ConfigError, match=r"control\.history: .* cannot be opened"):
+            async with running_gateway(config_for(upstream.url, control={"history": str(wrong)})):
+                pass
+    assert path.read_text("utf-8").startswith("Dear database")
 
 
 async def test_nothing_of_a_turn_is_logged(

@@ -51,7 +51,7 @@ class App:
         )
 
     async def open(self) -> tuple[str, int]:
-        """Listen, and return the address. Raises OSError when it is taken, or `control.history` cannot be opened."""
+        """Listen, and return the address. Raises OSError when it is taken, ConfigError for `control.history`."""
         if self.config.control.enabled:
             hosts = host_of(self.config, self.gateway, self.lifecycle)
             self._control = Control(hosts, self.access, self.lifecycle, self.config)

@@ -6,6 +6,7 @@ last cursor. Its own requests are read only while there is room for their answer
 
 import asyncio
 import contextlib
+import sqlite3
 from collections import deque
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from cachegate.control.history import History
 from cachegate.control.host import Host, HostLimits
 from cachegate.control.session import Session
 from cachegate.control.turn_request import passed_up
-from cachegate.errors import BadInput, ErrorKind, GatewayError, Unavailable
+from cachegate.errors import BadInput, ConfigError, ErrorKind, GatewayError, Unavailable
 from cachegate.observe.log import LOGGER
 from cachegate.providers.headers import Headers
 from cachegate.road import CallerLeft, CallerStalled, Gateway, reply
@@ -213,7 +214,7 @@ async def _ask_for_upgrade(exchange: Exchange) -> None:
 
 
 def host_of(config: Config, gateway: Gateway, lifecycle: Lifecycle) -> Host:
-    """Return the host of the configured gateway. Raises OSError where its file cannot be opened."""
+    """Return the host of the configured gateway. Raises ConfigError where its file cannot be opened."""
     control, limits = config.control, config.limits
     kept = HostLimits(
         threads_max=control.threads_max,
@@ -222,5 +223,13 @@ def host_of(config: Config, gateway: Gateway, lifecycle: Lifecycle) -> Host:
         body_bytes_max=limits.body_bytes_max,
         in_flight_max=limits.in_flight_max,
     )
-    history = None if control.history is None else History(Path(control.history).expanduser())
-    return Host(gateway, lifecycle, kept, history)
+    return Host(gateway, lifecycle, kept, None if control.history is None else _history(control.history))
+
+
+def _history(name: str) -> History:
+    path = Path(name).expanduser()
+    try:
+        return History(path)
+    except (OSError, sqlite3.Error) as error:
+        words = f"control.history: {path} cannot be opened: {error}. Name a file that can be made, or one made here"
+        raise ConfigError("the configuration", (words,)) from None
