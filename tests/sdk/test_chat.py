@@ -362,6 +362,17 @@ async def test_an_interruption_closes_the_connection_and_keeps_what_was_said_r14
     assert conversation(upstream.requests[1]).startswith(conversation(upstream.requests[0]) + b",")
 
 
+async def test_an_interruption_does_not_wait_for_a_listener_that_is_busy(
+    client: AsyncClient, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer = hanging(said("Once upon"))
+    chat = client.chat(MODEL)
+    async with aclosing(chat.stream("a story")) as events:
+        await anext(events)
+        assert chat.interrupt()
+        await asyncio.wait_for(upstream.requests[0].closed.wait(), 10)
+
+
 async def test_an_interruption_ends_a_send_that_waits(client: AsyncClient, upstream: ScriptedUpstream) -> None:
     upstream.answer = lambda _: [Step.HANG]
     chat = client.chat(MODEL)
