@@ -18,7 +18,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "turn 2: ",
         "stopped after 2 cold requests (measured). Wait 300 s, or compact.",
         "the context is full: False",
-        "compacted to: This is a synthetic answer.",
+        "compacted to: This is a synthetic summary.",
         "answer: This is a synthetic answer.",
     ),
     "hosted.py": ("heard: This is", "threads: example (synthetic/cache)", "answer: This is a synthetic answer."),

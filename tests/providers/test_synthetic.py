@@ -101,12 +101,15 @@ COMPACTION = (("x-cachegate-request-class", "compaction"),)
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_a_compaction_is_answered_with_one_marked_summary_whatever_the_cache_does(*, streamed: bool) -> None:
+async def test_a_compaction_is_answered_with_a_summary_marked_where_the_client_wants_that(*, streamed: bool) -> None:
     provider = SyntheticProvider()
-    _, data, seen = await ask(provider, "cold", streamed=streamed, headers=COMPACTION)
-    said = "".join(re.findall(r'"text": ?"([^"]*)"', data.decode()))
-    assert said == "<summary>This is a synthetic summary.</summary>"
-    assert usage_of(seen).cached_read == 0
+    for asked, summary in (
+        ("Sum it up.", "This is a synthetic summary."),
+        ("Put it into a <summary> block.", "<summary>This is a synthetic summary.</summary>"),
+    ):
+        _, data, seen = await ask(provider, "cold", streamed=streamed, headers=COMPACTION, text=asked)
+        assert "".join(re.findall(r'"text": ?"([^"]*)"', data.decode())) == summary
+        assert usage_of(seen).cached_read == 0
     _, data, seen = await ask(provider, "refusal", headers=COMPACTION)
     assert Refusal() in seen
     assert b"summary" not in data

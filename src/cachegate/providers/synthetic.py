@@ -12,7 +12,7 @@ The name of the model says how it behaves, in words joined by `+`, for example `
     cut          ends its stream without the terminal event
     error, 429 ... 599    answers with that error status (529 for `error`)
 
-A request for a compaction is answered with a summary, in the form that clients look for.
+A request for a compaction is answered with a summary.
 """
 
 import asyncio
@@ -177,8 +177,9 @@ def _deltas(request: InferenceRequest, words: frozenset[str], usage: Usage) -> t
     if "refusal" in words:
         return ("I ", "can't ", "help ", "with that.")
     if request.facts.request_class is RequestClass.COMPACTION:
-        # Claude Code asks a second time where an answer lacks this element: one compaction would be two calls.
-        return ("<summary>", "This is ", "a synthetic summary.", "</summary>")
+        summary = ("This is ", "a synthetic summary.")
+        # Claude Code asks for this element, and asks again where it is missing: one compaction would be two calls.
+        return ("<summary>", *summary, "</summary>") if b"<summary>" in request.body else summary
     read = "not reported" if usage.cached_read is None else f"{usage.cached_read:,}"
     return ("This is ", "a synthetic answer. ", f"Input tokens: {usage.input_total or 0:,}, ", f"cached: {read}.")
 

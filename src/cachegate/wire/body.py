@@ -75,11 +75,20 @@ class JsonObject:
 
 
 def decode(raw: bytes) -> object:
-    """Return the JSON value of `raw`, or None when it is empty or no JSON: unknown, never a guess."""
+    """Return the JSON value of `raw`, or None when it is empty or no JSON: unknown, never a guess.
+
+    Half an emoji in it is read as a mark for what is missing, rather than the whole value as none.
+    """
     if not raw:
         return None
     try:
         return _ANY.decode(raw)
+    except RecursionError:
+        return None
+    except msgspec.DecodeError:
+        pass
+    try:
+        return _ANY.decode(_mended(raw))
     except (msgspec.DecodeError, RecursionError):
         return None
 
@@ -106,13 +115,18 @@ def _lenient(parse: Callable[[bytes], _T], text: bytes) -> tuple[bytes, _T]:
     except msgspec.ValidationError:
         raise BadInput("The request body is JSON, but not an object. Send one JSON object.") from None
     except msgspec.DecodeError as error:
-        mended = _TO_LONE.sub(lambda found: found[1] + rb"\ufffd" if found[2] else found[1], text)
+        mended = _mended(text)
         if mended == text:
             raise BadInput(f"The request body is not valid JSON: {error}.") from None
     try:
         return mended, parse(mended)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadInput(f"The request body is not valid JSON: {error}.") from None
+
+
+def _mended(text: bytes) -> bytes:
+    """Replace each lone surrogate by an escape of the same length."""
+    return _TO_LONE.sub(lambda found: found[1] + rb"\ufffd" if found[2] else found[1], text)
 
 
 def _spans(text: bytes, fields: dict[str, msgspec.Raw]) -> dict[str, tuple[int, int]]:

@@ -269,3 +269,14 @@ def test_fields_of_any_type_are_read_without_a_crash(events: list[dict[str, Any]
         ResponsesReader().read_body(status, json.dumps(event.get("response", event)).encode())
     assert reader.terminal or not reader.finished
     assert reader.terminal_error(ErrorKind.UPSTREAM, "x")
+
+
+def test_an_answer_that_ends_in_half_an_emoji_is_complete_all_the_same() -> None:
+    text = b'{"output":[{"type":"message","content":[{"type":"output_text","text":"\\ud83d"}]}],"usage":%b' % encode(
+        USAGE
+    )
+    reader = ResponsesReader()
+    seen = reader.read(SseEvent(b"", b'{"type":"response.completed","response":' + text + b"}}"))
+    assert Finished() in seen
+    assert Usage(9, 4) in seen
+    assert read_body(text + b"}") == seen

@@ -7,8 +7,7 @@ inside these lines. A call is answered when the caller has posted the result, mi
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cachegate.errors import BadInput
-from cachegate.wire.body import JsonObject, decode, encode, member
+from cachegate.wire.body import decode, encode, member
 from cachegate.wire.hub import Json
 from cachegate.wire.usage_readings import Fields
 
@@ -179,11 +178,6 @@ def _line(frame: Json) -> bytes:
 
 def _object(line: bytes) -> Fields | None:
     value = decode(line)
-    if value is None:
-        try:
-            value = decode(JsonObject(line).text_bytes)  # it holds half of an emoji
-        except BadInput:
-            return None
     return value if isinstance(value, dict) else None
 
 

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from cachegate.errors import BadInput
 from cachegate.guard.usage import Usage
-from cachegate.wire.body import JsonObject, decode, encode
+from cachegate.wire.body import decode, encode
 from cachegate.wire.custom_tools import unwrap
 from cachegate.wire.failures import breaks_off
 from cachegate.wire.hub import (
@@ -145,7 +144,7 @@ class AnswerReader:
 
     def read(self, event: SseEvent) -> tuple[Event, ...]:
         """See `codec.StreamReader.read`."""
-        data = _fields(event.data)
+        data = fields(decode(event.data))
         if breaks_off(event.name, data) and not self._over:
             self._over = True
             return (broken_by(data),)
@@ -233,7 +232,7 @@ class AnswerReader:
 
 def read_body(request: Request, target: Target, body: bytes) -> tuple[Event, ...]:
     """Read an unstreamed answer: as the stream in which each block comes whole."""
-    message = _fields(body)
+    message = fields(decode(body))
     if message.get("type") != "message":
         return (broken_by(message),)
     reader = AnswerReader(request, target)
@@ -259,17 +258,6 @@ def _inputs(body: bytes) -> list[str]:
         return [bytes(block.input).decode() for block in _RAW_INPUTS.decode(body).content]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
-
-
-def _fields(data: bytes) -> Fields:
-    """Return an event's fields; half an emoji in it is replaced, rather than the event lost."""
-    value = decode(data)
-    if value is not None:
-        return fields(value)
-    try:
-        return fields(decode(JsonObject(data).text_bytes))
-    except BadInput:
-        return {}
 
 
 def _number(data: Fields) -> int:
