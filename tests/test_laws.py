@@ -28,6 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "provider_configs": {"providers"},
     "config": {"guard", "providers", "errors", "provider_configs"},
     "launch": {"providers"},
+    "runtime_directory": {"guard"},
     "road": {"guard", "wire", "stores", "providers", "observe", "routing", "errors"},
     "auxiliary": {"guard", "wire", "providers", "observe", "road"},
     "assembly": {
@@ -41,6 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "config",
         "provider_configs",
         "road",
+        "runtime_directory",
     },
     "server": {"guard", "wire", "providers", "observe", "errors", "config", "road", "auxiliary"},
     "demo": {"observe", "config", "provider_configs", "assembly", "server"},
@@ -53,6 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "errors",
         "launch",
         "demo",
+        "runtime_directory",
         "providers",
         "wire.usage_report",
     },
