@@ -38,16 +38,20 @@ async def hold(store: Store, leases: int) -> str:
 
 async def serve(store: Store, requests: int) -> str:
     """Let so many cold requests run from admission to settlement, and say how many were let through."""
-    ran = 0
+    ran, ended = 0, fate(ending=Ending.COMPLETED)
     now_ms = steady_clock()
     for number in range(requests):
         key, held = f"key-{number % 5}", lease(f"{store!r}-{number}")
         decision = await store.apply(key, lambda entry: admit(entry, Ask(800_000), now_ms(), POLICY), held)
         if decision.runs:
             ran += 1
-            ended = fate(ending=Ending.COMPLETED)
-            await store.apply(key, lambda entry, ended=ended: settle(entry, ended, now_ms(), POLICY), held)
+            await store.apply(key, lambda entry: settle(entry, ended, now_ms(), POLICY), held)
     return str(ran)
+
+
+def say(words: str) -> None:
+    sys.stdout.write(words + "\n")
+    sys.stdout.flush()
 
 
 ACTIONS = {"count": count, "hold": hold, "serve": serve}
@@ -56,9 +60,9 @@ ACTIONS = {"count": count, "hold": hold, "serve": serve}
 async def main(kind: str, place: str, action: str, number: str) -> None:
     store = SUBJECTS[kind].make(Path(place), POLICY, steady_clock())
     await store.open()
-    print("ready", flush=True)
+    say("ready")
     await asyncio.to_thread(sys.stdin.readline)
-    print(await ACTIONS[action](store, int(number)), flush=True)
+    say(await ACTIONS[action](store, int(number)))
     await asyncio.to_thread(sys.stdin.readline)
     await store.close()
 
