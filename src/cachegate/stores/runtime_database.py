@@ -33,7 +33,6 @@ _ADDED_LATER = (("entries", "turn", "INTEGER NOT NULL DEFAULT 0"), ("leases", "f
 _INDEXES = """
 CREATE INDEX IF NOT EXISTS entries_by_turn ON entries (turn);
 CREATE INDEX IF NOT EXISTS leases_by_key ON leases (key);
-CREATE INDEX IF NOT EXISTS leases_by_owner ON leases (owner);
 """
 
 
