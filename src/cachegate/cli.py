@@ -21,11 +21,10 @@ from rich.table import Table
 
 from cachegate import __version__
 from cachegate import demo as demonstration
-from cachegate.assembly import COPILOT_TOKENS, assemble, dismantle
+from cachegate.assembly import COPILOT_TOKENS, assemble, diagnostics_in, dismantle
 from cachegate.config import Config, Loaded, find, load
 from cachegate.errors import BadInput, ConfigError, UpstreamError
 from cachegate.launch import CLIENTS, plan
-from cachegate.observe.diagnostics import Diagnostics
 from cachegate.observe.log import RequestLog, configure
 from cachegate.provider_configs import (
     ClaudeCliProviderConfig,
@@ -37,6 +36,7 @@ from cachegate.provider_configs import (
 from cachegate.providers.claude_cli.self_test import SelfTestFailed, self_test
 from cachegate.providers.headers import GATEWAY_KEY_HEADER
 from cachegate.providers.presets import PRESETS
+from cachegate.runtime_directory import VARIABLE
 from cachegate.server.app import App
 from cachegate.server.run import serve as serve_until_signal
 from cachegate.server.run import tune_allocator
@@ -72,8 +72,10 @@ def serve(
     """Start the gateway and serve until Ctrl-C."""
     loaded = _load(config, listen)
     configure(as_json=log_json, quiet=quiet)
-    diagnostics = Diagnostics()
-    app = App(loaded.config, assemble(loaded.config, (diagnostics, RequestLog(as_json=log_json))), diagnostics)
+    runtime = Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
+    diagnostics = diagnostics_in(runtime)
+    observers = (diagnostics, RequestLog(as_json=log_json))
+    app = App(loaded.config, assemble(loaded.config, observers, runtime=runtime), diagnostics)
 
     def announce(host: str, port: int) -> None:
         for line in _greeting(loaded, _url(host, port)):
@@ -84,6 +86,7 @@ def serve(
             await serve_until_signal(app, announce, lambda words: print(words, flush=True))
         finally:
             await dismantle(app.gateway)
+            diagnostics.close()
 
     tune_allocator()
     try:

@@ -168,8 +168,9 @@ class Config(Section):
     """The auxiliary classifier."""
     control: ControlConfig = ControlConfig()
     """The control socket."""
-    state: Literal["memory"] = "memory"
-    """Where the guard remembers: in this process."""
+    state: Literal["local", "memory"] = "local"
+    """Where the guard remembers: `local` for the workers of this machine, across reloads and crashes; `memory` for each
+    process by itself."""
     clients: list[ClientConfig] = Field(default_factory=list)
     """Those who may use the gateway; without any, everybody on this machine may."""
     allowed_hosts: list[str] = Field(default_factory=list)

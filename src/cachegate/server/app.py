@@ -52,6 +52,7 @@ class App:
 
     async def open(self) -> tuple[str, int]:
         """Listen, and return the address. Raises OSError when it is taken, ConfigError for `control.history`."""
+        await self.gateway.store.open()
         if self.config.control.enabled:
             hosts = host_of(self.config, self.gateway, self.lifecycle)
             self._control = Control(hosts, self.access, self.lifecycle, self.config)
@@ -161,11 +162,12 @@ class Routes:
 
     async def _health(self, request: web.BaseRequest, exchange: Exchange) -> None:
         del request
-        lifecycle = self._app.lifecycle
+        lifecycle, state = self._app.lifecycle, self._app.gateway.store.condition()
         body = {
             "status": "draining" if lifecycle.stopping else "ok",
             "version": __version__,
             "inFlight": len(lifecycle.running),
+            "state": {"kind": state.kind, "degraded": state.degraded, "failures": state.failures},
         }
         await reply(exchange, 503 if lifecycle.stopping else 200, encode(body))
 
