@@ -45,18 +45,18 @@ class SupervisedProgram:
     def directory(self) -> Path:
         return Path(self.environ["XDG_RUNTIME_DIR"]) / "cachegate" / f"127.0.0.1-{self.port}"
 
-    async def command(self, *words: str) -> tuple[int, str, str]:
+    async def command(self, *words: str, **environ: str) -> tuple[int, str, str]:
         """Run another command of the gateway; returns its exit code and what it printed."""
         program = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "cachegate", *words, "--listen", self.listen,
-            env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={**self.environ, **environ}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         out, err = await asyncio.wait_for(program.communicate(), 2 * WAIT_S)
         return program.returncode or 0, out.decode(), err.decode()
 
-    async def upgrade(self) -> tuple[int, str]:
+    async def upgrade(self, **environ: str) -> tuple[int, str]:
         """Upgrade, and return the exit code and the words."""
-        code, out, err = await self.command("upgrade")
+        code, out, err = await self.command("upgrade", **environ)
         return code, out + err
 
     async def status(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ async def until(ask: Callable[[], Awaitable[Found | None]], what: str) -> Found:
     """Ask until there is an answer; fail after `WAIT_S`."""
     try:
         async with asyncio.timeout(WAIT_S):
-            while not (answer := await ask()):
+            while not (answer := await ask()):  # noqa: ASYNC110 -- other processes set no event
                 await asyncio.sleep(0.01)
     except TimeoutError:
         raise AssertionError(f"waited {WAIT_S} s in vain for {what}") from None

@@ -5,12 +5,16 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from yarl import URL
 
 from cachegate.config import Config
 from cachegate.errors import ConfigError
+from cachegate.guard.policy import Policy
 from cachegate.guard.scope import SECRET_BYTES
+from cachegate.observe.diagnostics import RECORDS_MAX, Diagnostics
+from cachegate.observe.log import LOGGER
 from cachegate.observe.record import Observer
 from cachegate.provider_configs import (
     ClaudeCliProviderConfig,
@@ -30,23 +34,42 @@ from cachegate.providers.session_answer import Patience
 from cachegate.providers.synthetic import SyntheticProvider, SyntheticSettings
 from cachegate.road import Gateway
 from cachegate.routing import Bound, Routes
+from cachegate.runtime_directory import shared_secret
+from cachegate.stores.base import Store
+from cachegate.stores.decisions import Decisions
+from cachegate.stores.fallback import FallbackStore, Pauses
+from cachegate.stores.local import LocalStore
 from cachegate.stores.memory import MemoryStore
 from cachegate.wire.facts import Protocol
 
 
-def assemble(config: Config, observers: tuple[Observer, ...], environ: Mapping[str, str] = os.environ) -> Gateway:
-    """Build the gateway. Connections are opened only when the first request needs them."""
-    policy = config.cache_guard.policy()
+def assemble(
+    config: Config,
+    observers: tuple[Observer, ...],
+    environ: Mapping[str, str] = os.environ,
+    runtime: Path | None = None,
+) -> Gateway:
+    """Build the gateway. Connections are opened only when the first request needs them.
+
+    `runtime` is the directory that this process shares with the other workers of its gateway; a process that is a
+    gateway by itself has none, and keeps its state in memory.
+    """
+    policy, now_ms = config.cache_guard.policy(), steady_clock()
     providers = {name: _bound(name, row, config, environ) for name, row in config.providers.items()}
     return Gateway(
         routes=Routes(providers, config.routes),
-        store=MemoryStore(policy.entries_max),
+        store=_store(config, policy, now_ms, runtime),
         policy=policy,
         guard_enabled=config.cache_guard.enabled,
-        secret=secrets.token_bytes(SECRET_BYTES),
+        secret=_secret(runtime),
         observers=observers,
-        now_ms=steady_clock(),
+        now_ms=now_ms,
     )
+
+
+def diagnostics_in(runtime: Path | None) -> Diagnostics:
+    """Return what keeps the recent decisions: of all workers that share the directory."""
+    return Diagnostics(shelf=None if runtime is None else Decisions(runtime, RECORDS_MAX))
 
 
 async def dismantle(gateway: Gateway) -> None:
@@ -66,6 +89,26 @@ def steady_clock() -> Callable[[], int]:
     if sys.platform == "darwin":
         return lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) // 1_000_000
     return lambda: time.monotonic_ns() // 1_000_000
+
+
+LOCAL_PAUSES = Pauses(failures_max=1, pause_ms=1_000, pause_ms_max=4_000)
+"""A file that fails is asked again soon: that costs microseconds, and a disk that was full has room again."""
+
+
+def _store(config: Config, policy: Policy, now_ms: Callable[[], int], runtime: Path | None) -> Store:
+    if config.state == "memory" or runtime is None:
+        return MemoryStore(policy.entries_max)
+    return FallbackStore(LocalStore(runtime, policy, now_ms), policy.entries_max, now_ms, LOCAL_PAUSES)
+
+
+def _secret(runtime: Path | None) -> bytes:
+    """Return the secret of the digests: what is shared can only be compared under the same one."""
+    if runtime is not None:
+        try:
+            return shared_secret(runtime)
+        except OSError as error:
+            LOGGER.warning("The workers' secret cannot be shared, so neither can their state: %s", error)
+    return secrets.token_bytes(SECRET_BYTES)
 
 
 def _bound(name: str, row: ProviderConfig, config: Config, environ: Mapping[str, str]) -> Bound:

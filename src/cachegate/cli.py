@@ -41,6 +41,7 @@ from cachegate.server.app import App
 from cachegate.server.run import serve as serve_until_signal
 from cachegate.server.supervisor_socket import NobodyThere, Reply, ask
 from cachegate.service import Service, differing, folder, next_commands, units, write
+from cachegate.serving import Serving
 from cachegate.serving import serve as serve_alone
 from cachegate.supervised import SUPPORTED, WORKERS_MAX, Wish, own_program, status_lines, supervise
 from cachegate.wire.usage_report import PROTOCOLS, PROVIDERS, Question, report
@@ -97,7 +98,7 @@ def serve(
     try:
         if count and SUPPORTED:
             supervise(loaded.config, Wish(count, config, listen, log_json, quiet), greeting)
-        serve_alone(loaded.config, life, log_json=log_json, quiet=quiet)
+        serve_alone(Serving(loaded.config, log_json, quiet), life)
     except OSError as error:
         _fail(
             f"Cannot listen on {loaded.config.listen}: {error.strerror or error}. Stop what uses it, or set --listen."

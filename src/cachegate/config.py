@@ -146,8 +146,9 @@ class Config(Section):
     """How processes of Claude Code are kept, for all providers of kind `claude-cli`."""
     auxiliary: AuxiliaryConfig = AuxiliaryConfig()
     """The auxiliary classifier."""
-    state: Literal["memory"] = "memory"
-    """Where the guard remembers: in this process."""
+    state: Literal["local", "memory"] = "local"
+    """Where the guard remembers: `local` for the workers of this machine, across reloads and crashes; `memory` for each
+    process by itself."""
     clients: list[ClientConfig] = Field(default_factory=list)
     """Those who may use the gateway; without any, everybody on this machine may."""
     allowed_hosts: list[str] = Field(default_factory=list)

@@ -17,9 +17,8 @@ from cachegate.guard.scope import SECRET_BYTES
 
 VARIABLE = "CACHEGATE_RUNTIME"
 """Names the directory to a worker."""
-DATABASE = "guard.db"
-LOCK = "guard.lock"
-SECRET = "secret"
+DIGEST_KEY = "secret"
+"""Holds the secret of the digests."""
 SUPERVISOR_LOCK = "supervisor.lock"
 _PRIVATE = 0o700
 
@@ -80,14 +79,14 @@ def shared_secret(directory: Path) -> bytes:
 
     Raises OSError where it can be neither read nor written.
     """
-    path = directory / SECRET
+    path = directory / DIGEST_KEY
     while True:
         with contextlib.suppress(FileNotFoundError):
             drawn = path.read_bytes()
             if len(drawn) == SECRET_BYTES:
                 return drawn
             path.unlink(missing_ok=True)
-        fresh = directory / f"{SECRET}-{secrets.token_hex(8)}"
+        fresh = directory / f"{DIGEST_KEY}-{secrets.token_hex(8)}"
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(secrets.token_bytes(SECRET_BYTES))

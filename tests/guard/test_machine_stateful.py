@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from cachegate.guard.budget import Entry
-from cachegate.guard.machine import Decision, Settled
+from cachegate.guard.machine import Decision, Ending, Result, Settled
 from cachegate.guard.policy import Policy
+from cachegate.guard.usage import Usage
+from cachegate.stores.base import Lease
 from cachegate.stores.memory import MemoryStore
 from guard.letters import Letters
 from guard.mutants import MUTANTS, guard_of
@@ -24,6 +26,8 @@ from guard.subject import REAL, Guard, digested
 
 POLICY = Policy()
 ENTRIES_MAX = 3
+LEASE = Lease("any", Result(Usage(), Ending.SHUTDOWN, 0, 0))
+"""The store of one process only counts its leases."""
 BUDGETS = ("chat", "compaction", "another chat", "anonymous")
 
 T = TypeVar("T")
@@ -146,7 +150,7 @@ class GuardMachine(RuleBasedStateMachine):
         def change(entry: Entry) -> tuple[Entry, Decision]:
             return self.guard.admit(entry, ask, self.now_ms, POLICY)
 
-        decision = at_once(self.store.apply(one.budget, change))
+        decision = at_once(self.store.apply(one.budget, change, LEASE))
         assert decision_word(decision) == expected
         assert cause_word(decision.cause) == self.oracle.last_cause(one.budget)
         if decision.runs:
@@ -187,7 +191,7 @@ class GuardMachine(RuleBasedStateMachine):
         def change(entry: Entry) -> tuple[Entry, Settled]:
             return self.guard.settle(entry, result, self.now_ms, POLICY)
 
-        settled = at_once(self.store.apply(one.budget, change))
+        settled = at_once(self.store.apply(one.budget, change, LEASE))
         assert (settlement_word(settled), cause_word(settled.cause)) == (expected.word, expected.because)
 
     def _tokens(self, budget: str, how: HowItEnds) -> int | None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from supervised_program import CONFIG, SupervisedProgram, short_runtime_directory, supervised_program, until
-from upgrade_clients import answer_of, ask, connected, head_of, request
+from supervised_program import CONFIG, short_runtime_directory, supervised_program, until
+from upgrade_clients import ask, connected, head_of, request
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sockets are inherited on POSIX only")
 
@@ -145,32 +145,21 @@ async def test_a_closed_terminal_is_no_wish_for_an_upgrade(tmp_path: Path) -> No
         child, terminal = pty.fork()
         if child == 0:
             os.environ["XDG_RUNTIME_DIR"] = runtime
-            os.execv(sys.executable, [sys.executable, "-m", "cachegate", "serve", "--config", str(path)])
+            os.execv(sys.executable, [sys.executable, "-m", "cachegate", "serve", "--config", str(path)])  # noqa: S606
         shown = b""
         while b"SDKs" not in shown:
             shown += await asyncio.to_thread(os.read, terminal, 65_536)
         os.close(terminal)
 
         async def ended() -> bool:
-            return os.waitpid(child, os.WNOHANG)[0] == child
+            return os.waitpid(child, os.WNOHANG)[0] == child  # noqa: ASYNC222 -- it does not wait
 
         await until(ended, "the gateway to end with its terminal")
 
 
-async def test_the_listening_socket_and_the_line_are_for_no_program_that_a_worker_starts(
-    tmp_path: Path,
-) -> None:
-    async with supervised_program(tmp_path) as gateway:
-        (worker,) = await gateway.workers()
-        environ = (Path("/proc") / str(worker) / "environ").read_bytes().split(b"\0")
-        assert b"CACHEGATE_WORKERS=1" in environ
-        supervisor: SupervisedProgram = gateway
-        assert not any(name.startswith(b"NOTIFY_SOCKET") for name in environ), supervisor.log
-
-
-async def test_a_keep_alive_connection_is_told_to_close_when_the_gateway_drains(tmp_path: Path) -> None:
-    async with supervised_program(tmp_path) as gateway, connected(gateway.port) as (reader, writer):
-        writer.write(request("slow", stream=True))
-        status, headers, body = await answer_of(reader)
-        assert (status, headers.get("connection")) == (200, None)
-        assert b"response.completed" in body
+async def test_workers_know_how_many_they_are_and_nothing_of_the_service_manager(tmp_path: Path) -> None:
+    async with supervised_program(tmp_path, CONFIG, "--workers", "2", NOTIFY_SOCKET="/nowhere") as gateway:
+        for worker in await gateway.workers():
+            environ = (Path("/proc") / str(worker) / "environ").read_bytes().split(b"\0")
+            assert b"CACHEGATE_WORKERS=2" in environ
+            assert not [name for name in environ if name.startswith(b"NOTIFY_SOCKET")]

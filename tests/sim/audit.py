@@ -14,7 +14,7 @@ from cachegate.guard.machine import Decision, Settled
 from cachegate.guard.policy import Policy
 from cachegate.observe.diagnostics import Diagnostics
 from cachegate.observe.record import Record
-from cachegate.stores.base import Answer, Change, Lease, Store
+from cachegate.stores.base import Answer, Change, Condition, Lease, Store
 from sim.books import REBUILDS, Book, Run
 from sim.callers import ENDS, ERRORS, OK, SimCaller
 from sim.truth import CANARY, CURRENT, Ask, Budget
@@ -274,6 +274,12 @@ class WatchedStore:
         self._inner = inner
         self._auditor = auditor
         self._delay_s = delay_s
+
+    async def open(self) -> None:
+        await self._inner.open()
+
+    def condition(self) -> Condition:
+        return self._inner.condition()
 
     async def apply(self, key: str, change: Change[Answer], lease: Lease | None = None) -> Answer:
         if delay_s := self._delay_s():

@@ -2,6 +2,9 @@
 
 from collections import deque
 from datetime import UTC, datetime
+from typing import Protocol
+
+import msgspec
 
 from cachegate.observe.record import EVENT, GuardRecord, Record
 
@@ -9,20 +12,43 @@ RECORDS_MAX = 512
 """Some hours of a person's work; about 100 KB."""
 
 
-class Diagnostics:
-    """An observer that keeps the last decisions."""
+class Shelf(Protocol):
+    """Where the decisions of several processes lie together. It raises nothing."""
 
-    def __init__(self, records_max: int = RECORDS_MAX) -> None:
-        self._records: deque[Record] = deque(maxlen=records_max)
+    def keep(self, record: bytes) -> None:
+        """Add a decision."""
+
+    def recent(self) -> list[bytes] | None:
+        """Return the decisions of all, newest first; None where they cannot be read."""
+
+    def close(self) -> None:
+        """Release what it holds."""
+
+
+class Diagnostics:
+    """An observer that keeps the last decisions, and shows those of all processes that share a shelf."""
+
+    def __init__(self, records_max: int = RECORDS_MAX, shelf: Shelf | None = None) -> None:
+        self._rows: deque[dict[str, object]] = deque(maxlen=records_max)
+        self._shelf = shelf
 
     def __call__(self, record: Record) -> None:
         """Keep a finished request's decision."""
         if record.guard is not None:
-            self._records.appendleft(record)
+            row = _row(record, record.guard)
+            self._rows.appendleft(row)
+            if self._shelf is not None:
+                self._shelf.keep(msgspec.json.encode(row))
 
     def recent(self) -> list[dict[str, object]]:
         """Return the kept decisions, newest first."""
-        return [_row(record, record.guard) for record in self._records if record.guard is not None]
+        shared = None if self._shelf is None else self._shelf.recent()
+        return list(self._rows) if shared is None else [msgspec.json.decode(row) for row in shared]
+
+    def close(self) -> None:
+        """Release the shelf."""
+        if self._shelf is not None:
+            self._shelf.close()
 
 
 def _row(record: Record, guard: GuardRecord) -> dict[str, object]:

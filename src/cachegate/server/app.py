@@ -61,6 +61,7 @@ class App:
 
         Raises OSError when it is taken.
         """
+        await self.gateway.store.open()
         routes = Routes(self, self.access)
         server = web.Server(
             routes.handle,
@@ -192,11 +193,12 @@ class Routes:
 
     async def _health(self, request: web.BaseRequest, exchange: Exchange) -> None:
         del request
-        lifecycle = self._app.lifecycle
+        lifecycle, state = self._app.lifecycle, self._app.gateway.store.condition()
         body = {
             "status": "draining" if lifecycle.stopping else "ok",
             "version": __version__,
             "inFlight": len(lifecycle.running),
+            "state": {"kind": state.kind, "degraded": state.degraded, "failures": state.failures},
         }
         await reply(exchange, 503 if lifecycle.stopping else 200, encode(body))
 

@@ -1,0 +1,65 @@
+"""Every store that the contract is held against: how it is made, and what it can do."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cachegate.guard.machine import Ending, Result
+from cachegate.guard.policy import Policy
+from cachegate.guard.usage import Usage
+from cachegate.stores.base import Lease, Store
+from cachegate.stores.fallback import FallbackStore
+from cachegate.stores.local import LocalStore
+from cachegate.stores.memory import MemoryStore
+
+POLICY = Policy(entries_max=8)
+COLD = Usage(input_total=200_000, cached_read=0)
+WARM = Usage(input_total=200_000, cached_read=199_000)
+
+
+@dataclass(slots=True)
+class Clock:
+    """A steady clock that only the test moves."""
+
+    ms: int = 1_000_000
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+Make = Callable[[Path, Policy, Callable[[], int]], Store]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A kind of store."""
+
+    make: Make
+    """Of a place, a policy and a clock; two stores of one place are one to those who ask, where `shared` holds."""
+    shared: bool
+    """Whether several processes, and several stores of one place, share what they know."""
+
+
+def _memory(place: Path, policy: Policy, now_ms: Callable[[], int]) -> Store:
+    del place, now_ms
+    return MemoryStore(policy.entries_max)
+
+
+def _local(place: Path, policy: Policy, now_ms: Callable[[], int]) -> Store:
+    return FallbackStore(LocalStore(place, policy, now_ms), policy.entries_max, now_ms)
+
+
+SUBJECTS = {
+    "memory": Subject(_memory, shared=False),
+    "local": Subject(_local, shared=True),
+}
+SHARED = [name for name, subject in SUBJECTS.items() if subject.shared]
+
+
+def fate(usage: Usage = COLD, ending: Ending = Ending.SHUTDOWN) -> Result:
+    """What a large request comes to."""
+    return Result(usage=usage, ending=ending, conversation_bytes=800_000, input_bytes=800_000)
+
+
+def lease(identity: str, usage: Usage = COLD) -> Lease:
+    return Lease(identity, fate(usage))
