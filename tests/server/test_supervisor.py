@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.raw_clients import ask, connected, head_of, request
 
 from supervised_program import CONFIG, short_runtime_directory, supervised_program, until
-from upgrade_clients import ask, connected, head_of, request
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sockets are inherited on POSIX only")
 
