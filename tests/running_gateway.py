@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import aiohttp
 
@@ -11,6 +11,7 @@ from cachegate.config import Config
 from cachegate.observe.diagnostics import Diagnostics
 from cachegate.observe.record import Record
 from cachegate.server.app import App
+from cachegate.stores.base import Store
 from cachegate.stores.memory import MemoryStore
 
 
@@ -36,10 +37,11 @@ class RunningGateway:
 
 
 @asynccontextmanager
-async def running_gateway(config: Config) -> AsyncIterator[RunningGateway]:
-    """Open a gateway on a free port and close it again."""
+async def running_gateway(config: Config, store: Store | None = None) -> AsyncIterator[RunningGateway]:
+    """Open a gateway on a free port and close it again. It shares no directory, so its state is in memory."""
     diagnostics, records = Diagnostics(), list[Record]()
-    app = App(config, assemble(config, (diagnostics, records.append)), diagnostics)
+    gateway = assemble(config, (diagnostics, records.append))
+    app = App(config, gateway if store is None else replace(gateway, store=store), diagnostics)
     host, port = await app.open()
     async with aiohttp.ClientSession(auto_decompress=False) as client:
         try:

@@ -1,15 +1,54 @@
 """From a configuration to running parts."""
 
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from cachegate.assembly import _claude_sessions, _github_token, assemble, dismantle, steady_clock
+from cachegate.assembly import _claude_sessions, _github_token, assemble, diagnostics_in, dismantle, steady_clock
 from cachegate.config import Config
 from cachegate.provider_configs import ClaudeCliProviderConfig, CopilotProviderConfig
 from cachegate.providers.claude_cli.provider import ClaudeCliProvider
 from cachegate.providers.copilot.provider import CopilotProvider
 from cachegate.providers.http import HttpProvider
+from cachegate.stores.base import Condition
+from cachegate.stores.runtime_database import DATABASE
+
+
+async def test_the_workers_of_a_directory_share_their_state_and_their_digests(tmp_path: Path) -> None:
+    one, other = (assemble(Config(), (), runtime=tmp_path) for _ in range(2))
+    assert one.secret == other.secret
+    assert one.store.condition() == Condition("local", degraded=False, failures=0)
+    await one.store.apply("a", lambda entry: (replace(entry, count=2), None))
+    assert await other.store.apply("a", lambda entry: (entry, entry.count)) == 2
+    await dismantle(one)
+    await dismantle(other)
+    shown = [diagnostics_in(tmp_path) for _ in range(2)]
+    assert [diagnostics.recent() for diagnostics in shown] == [[], []]
+    for diagnostics in shown:
+        diagnostics.close()
+
+
+@pytest.mark.parametrize(("state", "shared"), [("local", False), ("memory", True)])
+async def test_who_shares_no_directory_or_wants_to_keeps_the_state_in_memory(
+    tmp_path: Path, state: str, shared: bool
+) -> None:
+    gateway = assemble(Config.model_validate({"state": state}), (), runtime=tmp_path if shared else None)
+    assert gateway.store.condition().kind == "memory"
+    await dismantle(gateway)
+    assert not (tmp_path / DATABASE).exists()
+
+
+async def test_a_directory_that_cannot_be_used_stops_no_gateway(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway = assemble(Config(), (), runtime=tmp_path / "gone")
+    await gateway.store.open()
+    assert await gateway.store.apply("a", lambda entry: (entry, entry.count)) == 0
+    assert gateway.store.condition().degraded
+    assert "The workers' secret cannot be shared" in caplog.text
+    await dismantle(gateway)
 
 
 async def test_the_defaults_make_a_whole_gateway_and_open_nothing() -> None:

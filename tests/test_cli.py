@@ -12,6 +12,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from cachegate.runtime_directory import VARIABLE, prepare
+from cachegate.stores.runtime_database import RuntimeDatabase
 from gateway_program import gateway_program
 
 SYNTHETIC = "listen: 127.0.0.1:0\nproviders: {synthetic: {kind: synthetic}}\n"
@@ -146,6 +148,39 @@ def _at(folder: Path, url: str) -> str:
     path = folder / "running.yaml"
     path.write_text(f"listen: {url.removeprefix('http://')}\n")
     return str(path)
+
+
+async def test_workers_of_one_directory_are_one_guard_and_one_that_is_killed_is_settled_for_r13(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = tmp_path / "runtime"
+    prepare(runtime)
+    monkeypatch.setenv(VARIABLE, str(runtime))
+    async with gateway_program(SYNTHETIC, tmp_path) as old, gateway_program(SYNTHETIC, tmp_path) as new:
+        await ask(old.url, "cold")
+        hanging = {"model": "synthetic/cold+hang", "stream": True, "input": "x" * 400_000}
+        assert b"Input tokens" in await ask(new.url, "cold"), "the second of two"
+        assert b"re-processed" in await ask(old.url, "cold"), "wherever it is asked"
+        async with aiohttp.ClientSession() as client:
+            async with client.post(f"{old.url}/v1/responses", json=hanging) as response:
+                await response.content.readuntil(b"\n\n")
+                assert _leases(runtime) == 1
+                old.process.kill()
+                await old.process.wait()
+            async with asyncio.timeout(60):
+                while _leases(runtime):  # noqa: ASYNC110 -- the other process frees it
+                    await asyncio.sleep(0.01)
+        shown = await asyncio.to_thread(run, "diagnostics", "--json", "--config", _at(tmp_path, new.url))
+        await new.stop(signal.SIGTERM)
+    assert [row["outcome"] for row in json.loads(shown.stdout)] == ["blocked", "allowed", "allowed"], "of both"
+
+
+def _leases(runtime: Path) -> int:
+    database = RuntimeDatabase(runtime)
+    with database.transaction() as inside:
+        (leases,) = inside.execute("SELECT count(*) FROM leases").fetchone()
+    database.close()
+    return int(leases)
 
 
 async def test_logs_are_json_on_request(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ PROBLEMS = {
     "policy": ("cacheGuard: {limit: 0}", "cacheGuard.limit: is 0; it must be between 1 and 1000"),
     "policy of time": ("cacheGuard: {idleSeconds: 0}", "cacheGuard.idleSeconds: input should be greater than 0 (is 0)"),
     "type": ("cacheGuard: {limit: many}", "cacheGuard.limit: input should be a valid integer"),
-    "state": ("state: 'redis://h'", "state: input should be 'memory'"),
+    "state": ("state: 'redis://h'", "state: input should be 'local' or 'memory'"),
     "short key": ("clients: [{name: a, key: short}]", "clients.0.key: has fewer than 16 characters"),
     "client without key": ("clients: [{name: a}]", "clients.0.key: is required. Add it."),
     "twins": (

@@ -10,8 +10,11 @@ import aiohttp
 import pytest
 from yarl import URL
 
+from cachegate.guard.machine import Ending
+from cachegate.guard.usage import Usage
 from cachegate.wire.facts import Protocol
 from provider_streams import COLD, LARGE_TEXT, PATH, SILENT, WARM, body, events, request
+from recording_store import RecordingStore
 from running_gateway import RunningGateway, config_for, running_gateway
 from scripted_upstream import Script, ScriptedUpstream, Step, chunk, stream, stream_head, whole
 
@@ -398,3 +401,105 @@ async def _at_rest(gateway: RunningGateway) -> None:
     if running:
         await asyncio.wait(set(running), timeout=5)
     assert gateway.store.in_flight == 0
+
+
+# --- leases: opened, noted and closed exactly once, however a request ends (R13) ---
+
+ENDINGS: dict[str, Callable[[Protocol], Script]] = {
+    "streamed": lambda protocol: stream(b"".join(events(protocol))),
+    "event by event": lambda protocol: [stream_head(), *map(chunk, events(protocol)), chunk(b"")],
+    "refused": lambda protocol: stream(b"".join(events(protocol, refused=True))),
+    "an error": lambda _: [whole(529, b"{}")],
+    "broken off": lambda protocol: [stream_head(), chunk(b"".join(events(protocol)[:2])), Step.CLOSE],
+    "reset": lambda _: [Step.RESET],
+    "nonsense": lambda _: [b"no HTTP at all\r\n\r\n", Step.CLOSE],
+    "silent": lambda _: [stream_head(), Step.HANG],
+    "never begun": lambda _: [Step.HANG],
+}
+IMPATIENT = {"upstreamIdleSeconds": 0.1, "keepAliveSeconds": 0.05}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_a_lease_is_opened_and_closed_once_in_every_ending_r13(
+    upstream: ScriptedUpstream, protocol: Protocol, ending: str
+) -> None:
+    upstream.answer = lambda _: ENDINGS[ending](protocol)
+    store = RecordingStore()
+    async with running_gateway(config_for(upstream.url, limits=IMPATIENT), store) as gateway:
+        await ask(gateway, protocol, request(protocol))
+        await _at_rest(gateway)
+        (story,) = store.stories.values()
+        assert (story.opened, story.closed, story.late) == (1, 1, 0)
+        (record,) = gateway.records
+        if record.status == 200:
+            assert story.notes[0].began, "the head"
+            assert story.notes[0].usage == Usage(), "before anything was measured"
+            assert story.notes[-1].usage == record.usage, "all that was measured, before the caller saw it"
+        assert all(note.sent and note.ending is not Ending.CANCELLED for note in story.notes)
+        assert len(story.notes) <= 1 + len(events(protocol))
+
+
+async def test_each_usage_is_noted_before_the_caller_sees_it_r5(upstream: ScriptedUpstream, protocol: Protocol) -> None:
+    """Whatever a caller has seen outlives this process: it was noted while the answer still runs."""
+    sent = events(protocol)
+    upstream.answer = lambda _: [stream_head(), chunk(b"".join(sent)), Step.HANG]
+    store = RecordingStore()
+    async with (
+        running_gateway(config_for(upstream.url), store) as gateway,
+        gateway.client.post(gateway.url + PATH[protocol], data=request(protocol), headers=JSON) as response,
+    ):
+        await response.content.readexactly(len(b"".join(sent)))
+        (story,) = store.stories.values()
+        assert story.closed == 0
+        assert story.notes[-1].usage == COLD
+        assert story.notes[-1].ending is Ending.COMPLETED, "what was said outlives the one who said it"
+
+
+async def test_a_callers_leaving_and_a_shutdown_close_the_lease_once_r13(
+    upstream: ScriptedUpstream, protocol: Protocol
+) -> None:
+    upstream.answer = lambda _: [stream_head(), chunk(b"".join(events(protocol)[:2])), Step.HANG]
+    store = RecordingStore()
+    async with running_gateway(config_for(upstream.url), store) as gateway:
+        leaving = asyncio.create_task(ask(gateway, protocol, request(protocol)))
+        arrived = (await upstream.count(1))[0]
+        leaving.cancel()
+        await asyncio.wait_for(arrived.closed.wait(), 5)
+        await _at_rest(gateway)
+        cut = asyncio.create_task(ask(gateway, protocol, request(protocol)))
+        await upstream.count(2)
+        await gateway.app.close()
+        await asyncio.wait({cut})
+        cut.exception()
+    assert [(story.opened, story.closed, story.late) for story in store.stories.values()] == [(1, 1, 0)] * 2
+
+
+async def test_each_provider_that_is_asked_has_a_lease_of_its_own(upstream: ScriptedUpstream) -> None:
+    answers: list[Script] = [[whole(503, b"{}")], stream(b"".join(events(Protocol.MESSAGES)))]
+    upstream.answer = lambda _: answers.pop(0)
+    store = RecordingStore()
+    config = config_for(upstream.url, models={"model-x": ["anthropic/a", "anthropic/b"]})
+    async with running_gateway(config, store) as gateway:
+        assert (await ask(gateway, Protocol.MESSAGES, request(Protocol.MESSAGES)))[0] == 200
+        await _at_rest(gateway)
+    assert [(story.opened, story.closed, story.late) for story in store.stories.values()] == [(1, 1, 0)] * 2
+    assert len({story.key for story in store.stories.values()}) == 2
+
+
+async def test_a_stopped_request_opens_no_lease_r9(upstream: ScriptedUpstream, protocol: Protocol) -> None:
+    upstream.answer = lambda _: stream(b"".join(events(protocol)))
+    store = RecordingStore()
+    async with running_gateway(config_for(upstream.url), store) as gateway:
+        for _ in range(3):
+            await ask(gateway, protocol, request(protocol, text=LARGE_TEXT))
+    assert (len(store.stories), store.asked_without_opening) == (2, 1)
+
+
+async def test_what_the_guard_does_not_watch_has_no_lease(upstream: ScriptedUpstream) -> None:
+    upstream.answer = lambda _: [whole(200, b'{"input_tokens":12}')]
+    store = RecordingStore()
+    async with running_gateway(config_for(upstream.url), store) as gateway:
+        url = f"{gateway.url}/v1/messages/count_tokens"
+        async with gateway.client.post(url, data=request(Protocol.MESSAGES)) as response:
+            await response.read()
+    assert (store.stories, len(store)) == ({}, 0)

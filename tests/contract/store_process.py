@@ -6,13 +6,16 @@ killed.
 
 import asyncio
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 from cachegate.assembly import steady_clock
 from cachegate.guard.budget import Entry
 from cachegate.guard.machine import Ask, Ending, admit, settle
 from cachegate.stores.base import Store
+from contract.linearizability import WHATS, Step, as_text, told
 from contract.store_subjects import COLD, POLICY, SUBJECTS, fate, lease
 
 KEY = "shared"
@@ -49,12 +52,25 @@ async def serve(store: Store, requests: int) -> str:
     return str(ran)
 
 
+async def look(store: Store, times: int) -> str:
+    """Say what stands in the entry, so many times."""
+    entries = [await store.apply(KEY, lambda entry: (entry, entry)) for _ in range(times)]
+    return " ".join(f"{entry.count}/{entry.in_flight}/{entry.active_ms}" for entry in entries)
+
+
+async def history(store: Store, seed: int) -> str:
+    """Do random steps, and say what was heard and when."""
+    dice = Random(seed)
+    steps = [Step(dice.choice(("begin", "warm", *WHATS)), dice.choice("abcd")) for _ in range(100)]
+    return as_text(await told(store, steps, time.monotonic_ns, f"caller{seed}"))
+
+
 def say(words: str) -> None:
     sys.stdout.write(words + "\n")
     sys.stdout.flush()
 
 
-ACTIONS = {"count": count, "hold": hold, "serve": serve}
+ACTIONS = {"count": count, "hold": hold, "serve": serve, "look": look, "history": history}
 
 
 async def main(kind: str, place: str, action: str, number: str) -> None:

@@ -5,21 +5,27 @@ concurrent histories, and what is not.
 """
 
 import asyncio
+import itertools
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cachegate.assembly import steady_clock
 from cachegate.guard.budget import Entry
 from cachegate.guard.machine import Ask, Ending, Result, admit, settle
 from cachegate.guard.usage import Usage
-from cachegate.stores.base import Lease, Store
+from cachegate.stores.base import Answer, Change, Lease, Store
+from cachegate.stores.memory import MemoryStore
+from contract.linearizability import WHATS, Heard, Step, from_text, linearizable, told
 from contract.store_subjects import COLD, POLICY, SHARED, SUBJECTS, WARM, Clock, Subject, fate, lease
 
 TESTS = Path(__file__).parent.parent
@@ -30,6 +36,11 @@ STILL = Clock()
 @pytest.fixture(params=list(SUBJECTS))
 def subject(request: pytest.FixtureRequest) -> Subject:
     return SUBJECTS[str(request.param)]
+
+
+@pytest.fixture(params=list(SUBJECTS), scope="module")
+def subject_name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture
@@ -375,6 +386,71 @@ async def test_a_store_that_comes_later_finds_everything_and_frees_the_dead(shar
     entry = await late.apply("shared", seen)
     assert (entry.in_flight, entry.count) == (0, 1), "at its start"
     await late.close()
+
+
+# --- histories ---
+
+callers = st.lists(st.lists(st.builds(Step, st.sampled_from(("begin", *WHATS)), st.sampled_from("ab")), max_size=8),
+                   min_size=2, max_size=3)  # fmt: skip
+
+
+@settings(max_examples=40)
+@given(programs=callers)
+def test_what_callers_are_told_at_once_can_have_happened_one_after_the_other(
+    subject_name: str, programs: list[list[Step]]
+) -> None:
+    subject = SUBJECTS[subject_name]
+
+    async def play(place: Path) -> list[list[Heard]]:
+        time = itertools.count()
+        stores = [subject.make(place, POLICY, STILL) for _ in range(len(programs) if subject.shared else 1)]
+        answers = await asyncio.gather(
+            *(
+                told(stores[number % len(stores)], steps, lambda: next(time), str(number))
+                for number, steps in enumerate(programs)
+            )
+        )
+        for store in stores:
+            await store.close()
+        return answers
+
+    with tempfile.TemporaryDirectory() as place:
+        assert linearizable(asyncio.run(play(Path(place))))
+
+
+async def test_so_can_what_processes_are_told(shared: str, tmp_path: Path) -> None:
+    async with (
+        process(shared, tmp_path, "history", 1) as first,
+        process(shared, tmp_path, "history", 2) as second,
+        process(shared, tmp_path, "history", 3) as third,
+    ):
+        running = [first, second, third]
+        for one in running:
+            go(one)
+        histories = [from_text(await said(one)) for one in running]
+    assert all(len(history) > 10 for history in histories)
+    assert linearizable(histories)
+
+
+async def test_a_store_that_reads_and_writes_apart_is_found_out() -> None:
+    """The check itself, on a store that forgets what happens between its reading and its writing."""
+
+    class Careless(MemoryStore):
+        async def apply(self, key: str, change: Change[Answer], lease: Lease | None = None) -> Answer:
+            del lease
+            after, answer = change(self.kept(key) or Entry())
+            await asyncio.sleep(0)
+            self.keep(key, after)
+            return answer
+
+    time = itertools.count()
+    steps = [Step("begin", "a"), Step("cold", "a"), Step("begin", "a")]
+
+    async def play(store: Store) -> list[list[Heard]]:
+        return await asyncio.gather(*(told(store, steps, lambda: next(time), name) for name in "xy"))
+
+    assert not linearizable(await play(Careless(8)))
+    assert linearizable(await play(MemoryStore(8)))
 
 
 def test_a_fate_is_a_shutdown() -> None:

@@ -56,3 +56,43 @@ def test_what_the_guard_does_not_watch_is_no_decision() -> None:
     ring = Diagnostics()
     ring(dataclasses.replace(RECORD, guard=None))
     assert ring.recent() == []
+
+
+class Shared:
+    """A shelf in memory."""
+
+    def __init__(self) -> None:
+        self.records: list[bytes] | None = []
+        self.closed = False
+
+    def keep(self, record: bytes) -> None:
+        if self.records is not None:
+            self.records.insert(0, record)
+
+    def recent(self) -> list[bytes] | None:
+        return self.records
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_the_decisions_of_all_who_share_a_shelf_are_shown_alike() -> None:
+    shelf = Shared()
+    one, other = Diagnostics(shelf=shelf), Diagnostics(shelf=shelf)
+    one(RECORD)
+    other(dataclasses.replace(RECORD, guard=GuardRecord("other", "chat", "blocked", "measured", 2)))
+    assert [row["key"] for row in one.recent()] == ["other", "abcd"]
+    assert one.recent() == other.recent()
+    alone = Diagnostics()
+    alone(RECORD)
+    assert one.recent()[1] == alone.recent()[0], "shelved or not, it is the same"
+    one.close()
+    assert shelf.closed
+
+
+def test_where_the_shelf_cannot_be_read_ones_own_decisions_are_shown() -> None:
+    shelf = Shared()
+    ring = Diagnostics(shelf=shelf)
+    ring(RECORD)
+    shelf.records = None
+    assert [row["key"] for row in ring.recent()] == ["abcd"]

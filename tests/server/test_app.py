@@ -2,9 +2,13 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
+from cachegate.assembly import steady_clock
+from cachegate.stores.fallback import FallbackStore
+from cachegate.stores.local import LocalStore
 from cachegate.wire.facts import Protocol
 from provider_streams import PATH, events, request
 from running_gateway import RunningGateway, config_for, running_gateway
@@ -60,6 +64,18 @@ async def test_health_counts_what_runs(gateway: RunningGateway, upstream: Script
     assert (await get(gateway, "/health"))[1]["inFlight"] == 0
     async with gateway.client.post(f"{gateway.url}/v1/messages", data=request(Protocol.MESSAGES)):
         assert (await get(gateway, "/health"))[1]["inFlight"] == 1
+
+
+async def test_health_tells_where_the_state_is_and_whether_it_can_be_shared(
+    gateway: RunningGateway, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    assert (await get(gateway, "/health"))[1]["state"] == {"kind": "memory", "degraded": False, "failures": 0}
+    policy = gateway.app.gateway.policy
+    for place, degraded in ((tmp_path, False), (tmp_path / "gone", True)):
+        store = FallbackStore(LocalStore(place, policy, steady_clock()), policy.entries_max, steady_clock())
+        async with running_gateway(config_for(upstream.url), store) as shared:
+            expected = {"kind": "local", "degraded": degraded, "failures": int(degraded)}
+            assert (await get(shared, "/health"))[1]["state"] == expected
 
 
 async def test_draining_lets_a_running_answer_end_and_takes_no_new_connection(

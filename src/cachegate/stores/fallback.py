@@ -159,7 +159,8 @@ class FallbackStore:
         kept = self._own.kept(key)
         running = 0 if kept is None else kept.in_flight
         ours = 0 if lease is None else after.in_flight - before.in_flight
-        self._own.keep(key, replace(after, in_flight=max(0, running + ours)))
+        running = max(0, running + ours)
+        self._own.keep(key, after if after.in_flight == running else replace(after, in_flight=running))
 
     def _account(self, key: str, lease: Lease | None, more: int) -> None:
         """Keep the list of open leases."""

@@ -26,6 +26,8 @@ class FileLock:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor = -1
+        self._status: os.stat_result | None = None
+        """Of the file that the descriptor leads to."""
 
     def acquire(self) -> None:
         """Wait for the lock. Raises StoreFailed after `WAIT_S`."""
@@ -39,11 +41,12 @@ class FileLock:
     def try_acquire(self) -> bool:
         """Take the lock if nobody has it; taking it twice is taking it once."""
         while True:
-            if self._descriptor < 0:
+            if self._descriptor < 0 or self._status is None:
                 self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+                self._status = os.fstat(self._descriptor)
             if not _flocked(self._descriptor):
                 return False
-            if is_at(self._path, os.fstat(self._descriptor)):
+            if is_at(self._path, self._status):
                 return True
             self.close()  # ours is the lock of a file that is gone: nobody else would heed it
 
@@ -62,10 +65,9 @@ class FileLock:
 def is_at(path: Path, status: os.stat_result) -> bool:
     """Tell whether a path still leads to the file with this status."""
     try:
-        found = path.lstat()
+        return os.path.samestat(path.lstat(), status)
     except OSError:
         return False
-    return (found.st_dev, found.st_ino) == (status.st_dev, status.st_ino)
 
 
 def _flocked(descriptor: int) -> bool:

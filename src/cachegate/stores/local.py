@@ -60,7 +60,7 @@ class LocalStore:
         self._adopt_once()
         with self._database.transaction() as database:
             row, in_flight = _read(database, key)
-            before = replace(self._trusted(row), in_flight=in_flight)
+            before = self._trusted(row, in_flight)
             after, answer = change(before)
             self._write(database, key, after, row)
             if lease is not None and after.in_flight > in_flight:
@@ -103,9 +103,11 @@ class LocalStore:
         self._database.close()
         self._owners.close()
 
-    def _trusted(self, row: Row) -> Entry:
+    def _trusted(self, row: Row, in_flight: int) -> Entry:
         """Return the entry of a row; what a legacy build wrote late counts, as active when it is first seen (R21)."""
-        return replace(row.entry, active_ms=self._now_ms()) if row.legacy else row.entry
+        if row.legacy:
+            return replace(row.entry, active_ms=self._now_ms(), in_flight=in_flight)
+        return replace(row.entry, in_flight=in_flight) if in_flight else row.entry
 
     def _write(self, database: sqlite3.Connection, key: str, entry: Entry, over: Row) -> None:
         database.execute(_WRITE, (key, encode(entry, over)))
@@ -130,7 +132,7 @@ class LocalStore:
 
     def _settle(self, database: sqlite3.Connection, key: str, fate: bytes | None) -> None:
         row, in_flight = _read(database, key)
-        entry, now_ms = replace(self._trusted(row), in_flight=in_flight), self._now_ms()
+        entry, now_ms = self._trusted(row, in_flight), self._now_ms()
         result = decode_fate(fate)
         if result is None:
             settled = replace(entry, active_ms=now_ms)
@@ -159,7 +161,7 @@ class LocalStore:
                 continue
             owners = {str(owner) for (owner,) in database.execute("SELECT owner FROM leases WHERE key = ?", (key,))}
             if owners - dead:
-                self._write(database, key, self._trusted(row), row)
+                self._write(database, key, self._trusted(row, in_flight=0), row)
             else:
                 database.execute("DELETE FROM entries WHERE key = ?", (key,))
         for name in dead:

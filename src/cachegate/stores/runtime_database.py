@@ -33,7 +33,6 @@ _ADDED_LATER = (("entries", "turn", "INTEGER NOT NULL DEFAULT 0"), ("leases", "f
 _INDEXES = """
 CREATE INDEX IF NOT EXISTS entries_by_turn ON entries (turn);
 CREATE INDEX IF NOT EXISTS leases_by_key ON leases (key);
-CREATE INDEX IF NOT EXISTS leases_by_owner ON leases (owner);
 """
 
 
@@ -65,12 +64,9 @@ class RuntimeDatabase:
             yield connection
             connection.execute("COMMIT")
         except sqlite3.Error as error:
-            self._undo()
             raise self._explained(error) from None
-        except BaseException:
-            self._undo()
-            raise
         finally:
+            self._undo()
             self._lock.release()
 
     def close(self) -> None:
@@ -91,15 +87,14 @@ class RuntimeDatabase:
         return self._connect()
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, isolation_level=None, timeout=0.0)
-        try:
+        with contextlib.ExitStack() as half_way:
+            connection = sqlite3.connect(self._path, isolation_level=None, timeout=0.0)
+            half_way.callback(connection.close)
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=OFF")
             _prepare(connection)
             self._file = self._path.lstat()
-        except BaseException:
-            connection.close()
-            raise
+            half_way.pop_all()
         self._connection = connection
         self.generation += 1
         return connection
@@ -111,7 +106,7 @@ class RuntimeDatabase:
                 connection.close()
 
     def _undo(self) -> None:
-        """Roll back what SQLite has not rolled back by itself: a full disk ends the transaction without us."""
+        """Roll back what is neither committed nor rolled back by SQLite itself, as it does where a disk is full."""
         connection = self._connection
         if connection is not None and connection.in_transaction:
             with contextlib.suppress(sqlite3.Error):
