@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from benchmarks.raw_clients import ask, connected, head_of, request
 
+from cachegate.server.claim import Claim
+from cachegate.server.supervisor import Settings, Supervisor
 from supervised_program import CONFIG, short_runtime_directory, supervised_program, until
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sockets are inherited on POSIX only")
@@ -59,6 +61,12 @@ async def test_a_killed_worker_is_replaced_and_the_port_answers_all_the_while(tm
         (another,) = await gateway.workers()
         assert another != worker
         await gateway.logged("A worker was ended by SIGKILL; another one is started in its place.")
+
+
+def test_the_end_of_a_line_that_is_heard_after_the_end_of_its_worker_is_no_news(tmp_path: Path) -> None:
+    """Both can come with one look at what happened, in any order; workers that die together show it."""
+    settings = Settings(1, "", str(tmp_path), (), (), (), (), log_json=False, quiet=False)
+    Supervisor(settings, Claim(tmp_path, -1), None)._hear(1)
 
 
 async def test_a_worker_that_ends_well_by_itself_is_replaced_too(tmp_path: Path) -> None:

@@ -225,7 +225,9 @@ class Supervisor:
 
     def _hear(self, worker: int) -> None:
         """Take in what a worker says. A field of a later version is left out."""
-        process = self._processes[worker]
+        process = self._processes.get(worker)
+        if process is None:  # its end was heard of together with its last words, and those were taken in first
+            return
         try:
             data = process.link.recv(_LINE_BYTES_MAX)
         except BlockingIOError:
