@@ -2,15 +2,25 @@
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from typer.main import get_command
 
 from cachegate import __version__
+from cachegate.assembly import LOCAL_PAUSES
 from cachegate.cli import cli
+from cachegate.config import Config
 from cachegate.guard.machine import Outcome, Reason
+from cachegate.guard.policy import Policy
+from cachegate.observe.diagnostics import RECORDS_MAX
 from cachegate.providers.synthetic import WORDS
+from cachegate.runtime_directory import DIGEST_KEY
 from cachegate.server.app import App, Routes
+from cachegate.stores.file_lock import WAIT_S
+from cachegate.stores.local import TEND_S
+from cachegate.stores.owners import PREFIX
+from cachegate.stores.runtime_database import ASIDE, DATABASE, LOCK
 from cachegate.wire import sessions
 from cachegate.wire.protocols import PATHS
 from generated_docs import DOCS, rendered
@@ -60,6 +70,25 @@ def test_every_reason_for_which_a_session_is_rebuilt_is_documented(reason: sessi
     tables = [(DOCS / name).read_text("utf-8") for name in ("copilot.md", "claude.md")]
     rows = [line for text in tables for line in text.splitlines() if line.startswith("| `")]
     assert any(f"`{reason}`" in row.split("|")[1] for row in rows)
+
+
+def test_the_state_is_documented_with_its_places_files_and_limits() -> None:
+    text = (DOCS / "state.md").read_text("utf-8")
+    rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| `")}
+    places = get_args(Config.model_fields["state"].annotation)
+    files = (DATABASE, LOCK, f"{PREFIX}…", DIGEST_KEY, ASIDE)
+    assert [name for name in (*places, *files) if f"`{name}`" not in " ".join(rows)] == []
+    default = Config.model_fields["state"].default
+    assert f"`{default}` (the default)" in rows
+    policy = Policy()
+    for figure in (
+        f"{policy.entries_max:,} (`cacheGuard.entriesMax`)",
+        f"| {RECORDS_MAX} |",
+        f"every {round(TEND_S * 1000)} ms",
+        f"{round(WAIT_S * 1000)} ms at most",
+        f"after {LOCAL_PAUSES.pause_ms // 1000}, then 2, then every {LOCAL_PAUSES.pause_ms_max // 1000} seconds",
+    ):
+        assert figure in text
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.name))

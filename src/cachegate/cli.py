@@ -36,7 +36,7 @@ from cachegate.provider_configs import (
 from cachegate.providers.claude_cli.self_test import SelfTestFailed, self_test
 from cachegate.providers.headers import GATEWAY_KEY_HEADER
 from cachegate.providers.presets import PRESETS
-from cachegate.runtime_directory import location
+from cachegate.runtime_directory import VARIABLE, location
 from cachegate.server.app import App
 from cachegate.server.run import serve as serve_until_signal
 from cachegate.server.supervisor_socket import NobodyThere, Reply, ask
@@ -98,7 +98,8 @@ def serve(
     try:
         if count and SUPPORTED:
             supervise(loaded.config, Wish(count, config, listen, log_json, quiet), greeting)
-        serve_alone(Serving(loaded.config, log_json, quiet), life)
+        runtime = Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
+        serve_alone(Serving(loaded.config, log_json, quiet, runtime), life)
     except OSError as error:
         _fail(
             f"Cannot listen on {loaded.config.listen}: {error.strerror or error}. Stop what uses it, or set --listen."

@@ -7,7 +7,9 @@ concurrent histories, and what is not.
 import asyncio
 import itertools
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -273,11 +275,14 @@ async def test_who_leaves_in_good_order_leaves_nothing_in_flight(shared: str, cl
 
 
 @asynccontextmanager
-async def process(kind: str, place: Path, action: str, number: int) -> AsyncIterator[asyncio.subprocess.Process]:
+async def process(
+    kind: str, place: Path, action: str, number: int, *inside: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Start a process, `inside` another program where one is named."""
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
     program = str(TESTS / "contract" / "store_process.py")
     started = await asyncio.create_subprocess_exec(
-        sys.executable, program, kind, str(place), action, str(number),
+        *inside, sys.executable, program, kind, str(place), action, str(number),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environ, limit=1 << 20,
     )  # fmt: skip
     try:
@@ -314,6 +319,29 @@ async def test_processes_that_write_at_once_lose_nothing(shared: str, tmp_path: 
         answers = [[int(number) for number in (await said(one)).split()] for one in running]
     assert all(own == sorted(own) for own in answers), "each saw its own changes in their order"
     assert sorted(number for own in answers for number in own) == list(range(writers * times))
+
+
+SLEPT = ("unshare", "--time", "--boottime", "600", "--fork", "--kill-child")
+"""As after ten minutes of sleep: the clock that counts it is ahead, the one of the event loop is not."""
+
+
+def sleep_can_be_played() -> bool:
+    return shutil.which("unshare") is not None and subprocess.run([*SLEPT, "true"], check=False).returncode == 0
+
+
+async def test_the_sleep_of_the_machine_is_silence_r13(shared: str, tmp_path: Path) -> None:
+    if not sleep_can_be_played():
+        pytest.skip("clocks of its own for a process need Linux and the right to have them")
+    store = SUBJECTS[shared].make(tmp_path, POLICY, steady_clock())
+    for number in range(POLICY.limit):
+        held = lease(f"lease{number}")
+        await begin(store, "key-0", held, steady_clock())
+        await end(store, "key-0", held, steady_clock())
+    for inside, ran in (((), "0"), (SLEPT, "1")):
+        async with process(shared, tmp_path, "serve", 1, *inside) as asking:
+            go(asking)
+            assert await said(asking) == ran
+    await store.close()
 
 
 async def test_two_cold_requests_run_and_no_more_whichever_processes_ask(shared: str, tmp_path: Path) -> None:

@@ -187,6 +187,19 @@ async def test_each_budget_is_taken_over_by_itself(tmp_path: Path, clock: Clock)
             assert [await runs(new, key, clock) for key in ("one", "other", "third")] == [True, False, True]
 
 
+async def test_what_has_times_that_can_be_trusted_is_never_taken_over(tmp_path: Path, clock: Clock) -> None:
+    """Even where the mark was lost: only rows of an older build are."""
+    async with new_build(tmp_path, clock) as new:
+        while await runs(new, "a", clock):
+            pass
+        with new._database.transaction() as database:
+            database.execute("DELETE FROM marks")
+    async with legacy_worker(tmp_path) as old, new_build(tmp_path, clock) as reloaded:
+        assert not await runs(reloaded, "a", clock)
+        await old.do("write b 2")
+        assert not await runs(reloaded, "b", clock), "the mark is there again"
+
+
 async def test_a_database_of_our_own_is_taken_over_by_nobody(tmp_path: Path, clock: Clock) -> None:
     async with new_build(tmp_path, clock) as new:
         while await runs(new, "a", clock):

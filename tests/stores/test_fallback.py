@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cachegate.guard.budget import Entry
+from cachegate.guard.machine import Result
 from cachegate.stores.base import Answer, Change, Condition, Lease, StoreBeganAnew, StoreFailed
 from cachegate.stores.fallback import FallbackStore, Pauses
 from cachegate.stores.memory import MemoryStore
@@ -29,6 +30,7 @@ class Moody:
         """Whether what it holds is gone when it is asked next."""
         self.asked: list[str] = []
         self.leases: dict[str, str] = {}
+        self.fates: dict[str, Result] = {}
         self.tended = asyncio.Event()
         self.closed = False
 
@@ -50,6 +52,7 @@ class Moody:
     async def resume(self, leases: Mapping[str, tuple[str, Lease]]) -> None:
         self._ask("resume")
         self.leases = {identity: key for identity, (key, _) in leases.items()}
+        self.fates = {identity: lease.fate for identity, (_, lease) in leases.items()}
         for key in list(self.entries.keys()):
             entry = self.entries.kept(key) or Entry()
             self.entries.keep(key, replace(entry, in_flight=list(self.leases.values()).count(key)))
@@ -130,6 +133,8 @@ async def test_what_happened_meanwhile_goes_back_when_it_answers_again(
     assert moody.entries.kept("a") == Entry(count=3, active_ms=clock.ms)
     assert [record.message for record in caplog.records] == ["The guard's state is shared again."]
     assert store.condition() == Condition("moody", degraded=False, failures=1)
+    moody.entries.keep("a", Entry(count=9, active_ms=clock.ms))
+    assert (await seen(store, "a")).count == 9, "from then on others are believed again"
 
 
 async def test_what_others_did_since_is_newer_than_what_happened_here(
@@ -183,6 +188,7 @@ async def test_leases_that_opened_or_closed_meanwhile_are_put_right(
     clock.ms += 1_000
     assert (await seen(store, "a")).in_flight == 1
     assert moody.leases == {"stays": "b", "meanwhile": "a"}
+    assert moody.fates["meanwhile"].usage == WARM, "as noted last"
     assert await store.apply("a", closed, meanwhile) == 1
     assert await store.apply("b", closed, lease("stays")) == 1
     assert store.in_flight == 0

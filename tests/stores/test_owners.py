@@ -37,6 +37,8 @@ def test_a_file_that_somebody_removed_is_made_again(tmp_path: Path) -> None:
     one, other = Owners(tmp_path), Owners(tmp_path)
     one.hold()
     (tmp_path / one.own).unlink()
+    assert not one.died(one.own), "nobody is dead to itself"
+    assert one.present() == set()
     one.hold()
     assert not other.died(one.own)
     one.close()

@@ -124,7 +124,8 @@ def test_what_a_newer_build_said_in_a_field_outlives_a_request_that_did_not_touc
     row = decode(msgspec.json.encode(said))
     assert (row.entry.count, row.entry.cause, row.entry.rebuilds_used) == (2, UNKNOWN, 0)
     touched = json(encode(replace(row.entry, active_ms=5), row))
-    assert touched == said | touched
+    assert touched == touched | said
+    assert touched["active_ms"] == 5
     changed = json(encode(replace(row.entry, cause=Cause(Change.TOOLS)), row))
     assert changed["cause"] == {"change": "tools_changed", "item": 0, "items": 0, "gap_s": 0}
 
