@@ -1,7 +1,6 @@
 """A supervised gateway as its own processes, with what a test asks of it within reach."""
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cachegate.server.supervisor_socket import ask
 from gateway_program import START_S
 
 WAIT_S = 30.0
@@ -45,25 +45,23 @@ class SupervisedProgram:
     def directory(self) -> Path:
         return Path(self.environ["XDG_RUNTIME_DIR"]) / "cachegate" / f"127.0.0.1-{self.port}"
 
-    async def command(self, *words: str, **environ: str) -> tuple[int, str, str]:
+    async def command(self, *words: str) -> tuple[int, str, str]:
         """Run another command of the gateway; returns its exit code and what it printed."""
         program = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "cachegate", *words, "--listen", self.listen,
-            env={**self.environ, **environ}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         out, err = await asyncio.wait_for(program.communicate(), 2 * WAIT_S)
         return program.returncode or 0, out.decode(), err.decode()
 
-    async def upgrade(self, **environ: str) -> tuple[int, str]:
-        """Upgrade, and return the exit code and the words."""
-        code, out, err = await self.command("upgrade", **environ)
-        return code, out + err
+    async def upgrade(self) -> tuple[bool, str]:
+        """Ask as `cachegate upgrade` does, without the half second that its own start takes."""
+        answer = await asyncio.to_thread(ask, self.directory, "upgrade")
+        return answer.done, answer.words
 
     async def status(self) -> dict[str, Any]:
-        code, out, err = await self.command("status", "--json")
-        assert code == 0, err
-        told: dict[str, Any] = json.loads(out)
-        return told
+        """Ask as `cachegate status` does."""
+        return (await asyncio.to_thread(ask, self.directory, "status")).status
 
     async def workers(self, phase: str = "serving") -> list[int]:
         """Process ids of the workers in a phase."""
