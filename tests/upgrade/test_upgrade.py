@@ -73,7 +73,8 @@ async def test_old_streams_run_to_their_end_and_old_connections_are_told_to_clos
 
 async def test_a_connection_whose_stream_outlived_the_upgrade_serves_once_more(tmp_path: Path) -> None:
     """Its head could not say `close`; cut right behind its end, the client's next request would be lost."""
-    async with supervised_program(tmp_path) as gateway, connected(gateway.port) as (reader, writer):
+    outlasting = CONFIG.replace("0.2", "0.45")
+    async with supervised_program(tmp_path, outlasting) as gateway, connected(gateway.port) as (reader, writer):
         writer.write(request("slow", stream=True))
         answering = asyncio.create_task(answer_of(reader))
 
@@ -84,6 +85,9 @@ async def test_a_connection_whose_stream_outlived_the_upgrade_serves_once_more(t
         await until(runs, "the stream to begin")
         assert (await gateway.upgrade())[0]
         assert (await answering)[1].get("connection") != "close"
+        await gateway.command(
+            "status"
+        )  # as long as a client may take to send on: its grace begins with its answer's end
         writer.write(request("cache", stream=False))
         status, headers, _ = await answer_of(reader)
         assert (status, headers["connection"]) == (200, "close")
