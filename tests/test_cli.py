@@ -156,7 +156,11 @@ async def test_workers_of_one_directory_are_one_guard_and_one_that_is_killed_is_
     runtime = tmp_path / "runtime"
     prepare(runtime)
     monkeypatch.setenv(VARIABLE, str(runtime))
-    async with gateway_program(SYNTHETIC, tmp_path) as old, gateway_program(SYNTHETIC, tmp_path) as new:
+    alone = ("--workers", "0")
+    async with (
+        gateway_program(SYNTHETIC, tmp_path, *alone) as old,
+        gateway_program(SYNTHETIC, tmp_path, *alone) as new,
+    ):
         await ask(old.url, "cold")
         hanging = {"model": "synthetic/cold+hang", "stream": True, "input": "x" * 400_000}
         assert b"Input tokens" in await ask(new.url, "cold"), "the second of two"

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import getpass
 import json
 import os
 import shutil
@@ -21,11 +22,10 @@ from rich.table import Table
 
 from cachegate import __version__
 from cachegate import demo as demonstration
-from cachegate.assembly import COPILOT_TOKENS, assemble, diagnostics_in, dismantle
-from cachegate.config import Config, Loaded, find, load
+from cachegate.assembly import COPILOT_TOKENS
+from cachegate.config import Config, Loaded, find, load, parse_listen
 from cachegate.errors import BadInput, ConfigError, UpstreamError
 from cachegate.launch import CLIENTS, plan
-from cachegate.observe.log import RequestLog, configure
 from cachegate.provider_configs import (
     ClaudeCliProviderConfig,
     CopilotProviderConfig,
@@ -36,10 +36,14 @@ from cachegate.provider_configs import (
 from cachegate.providers.claude_cli.self_test import SelfTestFailed, self_test
 from cachegate.providers.headers import GATEWAY_KEY_HEADER
 from cachegate.providers.presets import PRESETS
-from cachegate.runtime_directory import VARIABLE
+from cachegate.runtime_directory import VARIABLE, location
 from cachegate.server.app import App
 from cachegate.server.run import serve as serve_until_signal
-from cachegate.server.run import tune_allocator
+from cachegate.server.supervisor_socket import NobodyThere, Reply, ask
+from cachegate.service import Service, differing, folder, next_commands, units, write
+from cachegate.serving import Serving
+from cachegate.serving import serve as serve_alone
+from cachegate.supervised import SUPPORTED, WORKERS_MAX, Wish, own_program, status_lines, supervise
 from cachegate.wire.usage_report import PROTOCOLS, PROVIDERS, Question, report
 
 cli = typer.Typer(
@@ -52,6 +56,9 @@ cli = typer.Typer(
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="YAML file; default: $CACHEGATE_CONFIG, then the user's own.")
+]
+RunningOption = Annotated[
+    str | None, typer.Option(help="host:port of the running gateway, where the configuration says another one now.")
 ]
 _START_S = 15.0
 """A gateway starts in well under a second; a machine under load gets this long."""
@@ -68,30 +75,31 @@ def serve(
     listen: Annotated[str | None, typer.Option(help="host:port instead of the configured one.")] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="One JSON object per line instead of text.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Log only what went wrong.")] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=WORKERS_MAX, help="Processes that serve beside each other; 0: this one, without upgrades."
+        ),
+    ] = None,
 ) -> None:
     """Start the gateway and serve until Ctrl-C."""
     loaded = _load(config, listen)
-    configure(as_json=log_json, quiet=quiet)
-    runtime = Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
-    diagnostics = diagnostics_in(runtime)
-    observers = (diagnostics, RequestLog(as_json=log_json))
-    app = App(loaded.config, assemble(loaded.config, observers, runtime=runtime), diagnostics)
+    count = int(SUPPORTED) if workers is None else workers
 
-    def announce(host: str, port: int) -> None:
-        for line in _greeting(loaded, _url(host, port)):
-            print(line, flush=True)
+    def greeting(host: str, port: int) -> list[str]:
+        return _greeting(loaded, _url(host, port))
 
-    async def live() -> None:
-        try:
-            await serve_until_signal(app, announce, lambda words: print(words, flush=True))
-        finally:
-            await dismantle(app.gateway)
-            diagnostics.close()
+    async def life(app: App) -> None:
+        def say(*lines: str) -> None:
+            print(*lines, sep="\n", flush=True)
 
-    tune_allocator()
+        await serve_until_signal(app, lambda host, port: say(*greeting(host, port)), say)
+
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(live())
+        if count and SUPPORTED:
+            supervise(loaded.config, Wish(count, config, listen, log_json, quiet), greeting)
+        runtime = Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
+        serve_alone(Serving(loaded.config, log_json, quiet, runtime), life)
     except ConfigError as error:
         _fail(str(error))
     except OSError as error:
@@ -101,9 +109,76 @@ def serve(
 
 
 @cli.command()
-def check(config: ConfigOption = None) -> None:
-    """Check the configuration and say what it means."""
+def upgrade(config: ConfigOption = None, listen: RunningOption = None) -> None:
+    """Take over the installed version and the configuration as they are now, without ending a running answer."""
+    answer = _ask_supervisor(config, listen, "upgrade")
+    if not answer.done:
+        _fail(answer.words)
+    print(answer.words)
+
+
+@cli.command()
+def status(
+    config: ConfigOption = None,
+    listen: RunningOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+) -> None:
+    """Show the workers of the running gateway."""
+    told = _ask_supervisor(config, listen, "status").status
+    print(json.dumps(told, indent=2) if as_json else "\n".join(status_lines(told)))
+
+
+@cli.command()
+def install_service(
+    *,
+    config: ConfigOption = None,
+    user: Annotated[bool, typer.Option("--user", help="For your own session instead of the whole machine.")] = False,
+    workers: Annotated[int, typer.Option(min=1, max=WORKERS_MAX, help="Processes that serve beside each other.")] = 1,
+    show: Annotated[bool, typer.Option("--print", help="Print the files instead of writing them.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that say something else.")] = False,
+) -> None:
+    """Write the units for systemd: a service that upgrades in place, and the socket that it listens on."""
     loaded = _load(config, None)
+    owner = None if user else os.environ.get("SUDO_USER") or getpass.getuser()
+    found = find(config, os.environ)
+    files = units(
+        Service(
+            program=own_program("cachegate"),
+            config=found.absolute() if found else None,
+            listen=loaded.config.address,
+            drain_s=loaded.config.limits.drain_seconds,
+            workers=workers,
+            user=owner,
+        )
+    )
+    where = folder(owner, os.environ)
+    if show:
+        print("\n".join(f"# {where / name}\n{text}" for name, text in files.items()), end="")
+        return
+    different = differing(files, where)
+    if different and not force:
+        names = ", ".join(map(str, different))
+        _fail(f"Something else stands in {names}. See what would be written with --print, and overwrite with --force.")
+    try:
+        write(files, where)
+    except OSError as error:
+        _fail(f"{where} cannot be written: {error.strerror}. Run this as root, or for your own session with --user.")
+    print(f"Wrote {' and '.join(files)} to {where}. Next:", *next_commands(owner), sep="\n  ")
+
+
+@cli.command()
+def check(
+    config: ConfigOption = None,
+    listen: Annotated[str | None, typer.Option(hidden=True)] = None,
+    serving: Annotated[str | None, typer.Option(hidden=True, help="Where the gateway listens that upgrades.")] = None,
+) -> None:
+    """Check the configuration and say what it means."""
+    loaded = _load(config, listen)
+    if serving is not None and serving != loaded.config.listen:
+        _fail(
+            f"listen: the address cannot change in an upgrade, from {serving} to {loaded.config.listen}. "
+            "Change it back, or stop the gateway and start it again."
+        )
     print(f"{loaded.source}: in order")
     for line in _summary(loaded.config):
         print(line)
@@ -280,6 +355,23 @@ def _fetch(url: str, key: str | None) -> bytes | None:
         return None
 
 
+def _ask_supervisor(config: Path | None, listen: str | None, question: str) -> Reply:
+    """Ask the supervisor of the gateway at an address; where one is named, the configuration need not be in order."""
+    try:
+        address = _load(config, None).config.address if listen is None else parse_listen(listen)
+    except ValueError as error:
+        _fail(f"--listen {error}; {listen!r} is not.")
+    directory = location(address, os.environ)
+    try:
+        return ask(directory, question)
+    except NobodyThere as error:
+        url = _url(*address)
+        _fail(
+            f"No supervised gateway answers for {url} ({directory}: {error}). Start one with `cachegate serve`; where "
+            "`listen` was changed meanwhile, name the address that it serves: --listen host:port."
+        )
+
+
 def _load(path: Path | None, listen: str | None) -> Loaded:
     """Load the configuration, print its warnings, and end the program when it is wrong."""
     try:
@@ -331,15 +423,6 @@ def _credentials(row: ProviderConfig) -> str:
 
 def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
-    """Return uvloop's loop where it exists: a fifth less CPU on streams."""
-    try:
-        import uvloop  # noqa: PLC0415 -- not on Windows
-    except ModuleNotFoundError:
-        return None
-    return uvloop.Loop
 
 
 def _fail(words: str) -> NoReturn:

@@ -90,7 +90,7 @@ class LimitsConfig(Section):
     keep_alive_seconds: float = Field(default=25.0, gt=0)
     """Silence of a provider after which a streaming client gets a keep-alive event."""
     drain_seconds: float = Field(default=900.0, ge=0)
-    """Time for running requests to end after Ctrl-C or SIGTERM."""
+    """Time for running requests to end after Ctrl-C or SIGTERM, and in the old workers after an upgrade."""
 
 
 class ClientConfig(Section):

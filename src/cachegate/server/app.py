@@ -1,7 +1,9 @@
 """The routes, and the life of the server: open, serve, drain, close."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -23,7 +25,13 @@ from cachegate.wire.protocols import PATHS
 HEADER_BYTES_MAX = 32_768
 """One header; Codex's turn metadata needs some kilobytes."""
 HEADERS_MAX = 100
+BACKLOG = 1_024
+"""Connections that may wait to be taken, for example while a worker is being started."""
 IDLE_CONNECTION_S = 75.0
+GRACE_S = 3.0
+"""A kept-alive connection that rests is closed after this time. Closed at once, requests would be lost on their way."""
+_LOOK_S = 0.25
+"""How often a retiring server looks for connections that rest."""
 
 Handler = Callable[[web.BaseRequest, Exchange], Awaitable[None]]
 
@@ -37,7 +45,7 @@ class App:
     diagnostics: Diagnostics
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     _runner: web.ServerRunner | None = None
-    _site: web.TCPSite | None = None
+    _sites: list[web.BaseSite] = field(default_factory=list)
     _control: Control | None = None
 
     @property
@@ -50,8 +58,11 @@ class App:
             origins=frozenset(config.allowed_origins),
         )
 
-    async def open(self) -> tuple[str, int]:
-        """Listen, and return the address. Raises OSError when it is taken, ConfigError for `control.history`."""
+    async def open(self, sockets: Sequence[socket.socket] = ()) -> tuple[str, int]:
+        """Listen at the configured address, or on sockets that listen already, and return the address.
+
+        Raises OSError when it is taken, ConfigError for `control.history`.
+        """
         await self.gateway.store.open()
         if self.config.control.enabled:
             hosts = host_of(self.config, self.gateway, self.lifecycle)
@@ -69,17 +80,18 @@ class App:
         )
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=1.0)
         await self._runner.setup()
-        host, port = self.config.address
-        self._site = web.TCPSite(self._runner, host, port, backlog=1024)
-        await self._site.start()
+        runner, (host, port) = self._runner, self.config.address
+        own = () if sockets else (web.TCPSite(runner, host, port, backlog=BACKLOG),)
+        self._sites = [*own, *(web.SockSite(runner, opened, backlog=BACKLOG) for opened in sockets)]
+        for site in self._sites:
+            await site.start()
         bound = self._runner.addresses[0]
         return str(bound[0]), int(bound[1])
 
     async def drain(self, drain_s: float, hurry: asyncio.Event) -> None:
         """Take no new connections and wait for running answers: for `drain_s` seconds, or until `hurry` is set."""
         self.lifecycle.stopping = True
-        if self._site is not None:
-            await self._site.stop()
+        await self._stop_listening()
         hurried = asyncio.ensure_future(hurry.wait())
         try:
             async with asyncio.timeout(drain_s):
@@ -89,6 +101,32 @@ class App:
             return
         finally:
             hurried.cancel()
+
+    async def retire(self, drain_s: float, stop: asyncio.Event) -> None:
+        """Leave the new connections to others, and serve the old ones to their end.
+
+        Each answer closes its connection. One that rests for `GRACE_S` is closed, and running answers have `drain_s`
+        seconds, but no less than the grace, or until `stop` is set.
+        """
+        loop, lifecycle = asyncio.get_running_loop(), self.lifecycle
+        lifecycle.retiring = True
+        retired_s = loop.time()
+        until_s = retired_s + max(drain_s, GRACE_S)
+        await self._stop_listening()
+        server = None if self._runner is None else self._runner.server
+        while server is not None and server.connections and loop.time() < until_s and not stop.is_set():
+            rested_before_s = loop.time() - GRACE_S
+            for connection in server.connections:
+                rested_s = lifecycle.rested_s.get(connection, retired_s)
+                if connection not in lifecycle.busy and rested_s <= rested_before_s:
+                    connection.force_close()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), _LOOK_S)
+
+    async def _stop_listening(self) -> None:
+        for site in self._sites:
+            await site.stop()
+        self._sites.clear()
 
     async def close(self) -> None:
         """End what still runs as a shutdown, and release every socket."""
@@ -127,6 +165,14 @@ class Routes:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request of any kind."""
+        lifecycle = self._app.lifecycle
+        lifecycle.begin(request.protocol)
+        try:
+            return await self._answer(request)
+        finally:
+            lifecycle.rest(request.protocol)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         serve = self._posts.get(request.path) or self._sockets.get(request.path)
         if serve is not None and request.method != "HEAD":
             return await serve(request)

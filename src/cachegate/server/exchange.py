@@ -20,9 +20,25 @@ class Lifecycle:
 
     stopping: bool = False
     """No new connections; running answers go on, and each closes its connection."""
+    retiring: bool = False
+    """Others take the new connections; each answer closes its connection, and nothing else changes."""
     cutting: bool = False
     """Running answers are being ended by the gateway, not by their callers."""
     running: set[asyncio.Task[object]] = field(default_factory=set)
+    busy: set[object] = field(default_factory=set)
+    """Connections with a request under way, of any kind."""
+    rested_s: dict[object, float] = field(default_factory=dict)
+    """When each connection's last answer ended, in the loop's time; only kept while retiring."""
+
+    def begin(self, connection: object) -> None:
+        """Note that a request came over a connection."""
+        self.busy.add(connection)
+
+    def rest(self, connection: object) -> None:
+        """Note that it is answered."""
+        self.busy.discard(connection)
+        if self.retiring:
+            self.rested_s[connection] = asyncio.get_running_loop().time()
 
     def cut(self) -> None:
         """End every running answer as a shutdown."""
@@ -58,7 +74,7 @@ class Exchange:
         response = web.StreamResponse(status=status)
         for name, value in headers:
             response.headers.add(name, value)
-        if self._lifecycle.stopping:
+        if self._lifecycle.stopping or self._lifecycle.retiring:
             response.force_close()
         self._response = response
         try:
