@@ -42,7 +42,9 @@ async def gateway_program(
         greeting: list[str] = []
         while not greeting or not greeting[-1].startswith("  SDKs"):
             line = (await asyncio.wait_for(process.stdout.readline(), START_S)).decode().rstrip()
-            assert line, "the gateway ended before it listened"
+            if not line:
+                _, said = await asyncio.wait_for(process.communicate(), START_S)
+                raise AssertionError(f"the gateway ended before it listened: {said.decode()}")
             greeting.append(line)
         found = re.search(r"http://\S+", greeting[0])
         assert found is not None

@@ -8,6 +8,7 @@ import pytest
 
 from cachegate.assembly import _claude_sessions, _github_token, assemble, diagnostics_in, dismantle, steady_clock
 from cachegate.config import Config
+from cachegate.errors import ConfigError
 from cachegate.provider_configs import ClaudeCliProviderConfig, CopilotProviderConfig
 from cachegate.providers.claude_cli.provider import ClaudeCliProvider
 from cachegate.providers.copilot.provider import CopilotProvider
@@ -81,7 +82,8 @@ def test_a_key_is_never_shown() -> None:
     row = {"kind": "anthropic", "apiKey": "sk-very-secret"}
     config = Config.model_validate({"providers": {"a": row}, "clients": [{"name": "me", "key": "k" * 20 + "secret"}]})
     gateway = assemble(config, ())
-    assert "secret" not in repr(gateway.routes) + repr(config)
+    assert "very-secret" not in repr(gateway.routes) + repr(config)
+    assert "k" * 20 not in repr(gateway.routes) + repr(config)
 
 
 OWN = {"kind": "anthropic", "baseUrl": "http://127.0.0.1:1", "apiKey": "sk-own"}
@@ -128,3 +130,19 @@ async def test_live_sessions_start_nothing_before_they_are_asked() -> None:
     assert [type(bound.provider) for bound in gateway.routes.providers.values()] == [ClaudeCliProvider, CopilotProvider]
     assert "sk-own" not in repr(gateway.routes)
     await dismantle(gateway)
+
+
+async def test_a_shared_state_opens_nothing_where_the_secret_is_given() -> None:
+    written = {"state": "redis://127.0.0.1:9", "stateSecret": "0123456789abcdef"}
+    first, second = (assemble(Config.model_validate(written), ()) for _ in range(2))
+    assert first.secret == second.secret != assemble(Config(), ()).secret
+    assert first.store.condition().kind == "redis"
+    for gateway in (first, second):
+        await dismantle(gateway)
+
+
+def test_where_the_secret_cannot_be_had_the_start_says_what_helps() -> None:
+    config = Config.model_validate({"state": "redis://:hunter2@127.0.0.1:9"})
+    with pytest.raises(ConfigError, match="stateSecret") as caught:
+        assemble(config, ())
+    assert "hunter2" not in str(caught.value)

@@ -107,7 +107,7 @@ PROBLEMS = {
     "policy": ("cacheGuard: {limit: 0}", "cacheGuard.limit: is 0; it must be between 1 and 1000"),
     "policy of time": ("cacheGuard: {idleSeconds: 0}", "cacheGuard.idleSeconds: input should be greater than 0 (is 0)"),
     "type": ("cacheGuard: {limit: many}", "cacheGuard.limit: input should be a valid integer"),
-    "state": ("state: 'redis://h'", "state: input should be 'local' or 'memory'"),
+    "state": ("state: 'redis://u:hunter2@h/x'", "state: names a database that is no number up to 1023"),
     "short key": ("clients: [{name: a, key: short}]", "clients.0.key: has fewer than 16 characters"),
     "client without key": ("clients: [{name: a}]", "clients.0.key: is required. Add it."),
     "twins": (
@@ -186,3 +186,15 @@ def test_the_schema_describes_every_key_in_camel_case() -> None:
     for name, row in schema["$defs"].items():
         for key, value in row["properties"].items():
             assert "description" in value, f"{name}.{key}"
+
+
+def test_a_shared_state_is_read_and_shown_nowhere() -> None:
+    text = "state: 'valkeys://me:hunter2@h'\nstateSecret: 0123456789abcdef\nstateDown: block"
+    config = checked(text).config
+    address = config.state_address
+    assert address is not None
+    assert (address.host, address.password, config.state_down) == ("h", "hunter2", "block")
+    assert "hunter2" not in repr(config) + str(address) + repr(address)
+    assert "0123456789abcdef" not in repr(config)
+    for wrong in ("state: 'redis://me:hunter2@h?x=1'", "state: hunter2", "stateSecret: hunter2"):
+        assert "hunter2" not in "".join(problems(wrong))

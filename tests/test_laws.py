@@ -21,13 +21,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     # room: the rooms and top modules it may import, besides itself
     "guard": set(),
     "wire": {"guard.usage", "guard.fingerprint", "errors"},
-    "stores": {"guard"},
+    "stores": {"guard", "state_address"},
     "observe": {"guard"},
     "providers": {"guard.usage", "wire", "errors"},
     "errors": set(),
     "routing": {"providers", "wire", "errors"},
     "provider_configs": {"providers"},
-    "config": {"guard", "providers", "errors", "provider_configs"},
+    "state_address": set(),
+    "config": {"guard", "providers", "errors", "provider_configs", "state_address"},
     "launch": {"providers"},
     "runtime_directory": {"guard"},
     "road": {"guard", "wire", "stores", "providers", "observe", "routing", "errors"},
@@ -113,7 +114,7 @@ TESTED_ELSEWHERE = {
 OPTIONAL_IMPORTS = {"anthropic", "openai", "uvloop"}
 """Extras, and what does not exist on every system: the only imports that may stand inside a function."""
 
-OPTIONAL_ROOMS = ("cachegate.providers.copilot.",)
+OPTIONAL_ROOMS = ("cachegate.providers.copilot.", "cachegate.stores.redis")
 """Rooms of ours that need an extra."""
 
 

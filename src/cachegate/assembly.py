@@ -6,7 +6,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 
+from blake3 import blake3
 from yarl import URL
 
 from cachegate.config import Config
@@ -35,9 +37,9 @@ from cachegate.providers.synthetic import SyntheticProvider, SyntheticSettings
 from cachegate.road import Gateway
 from cachegate.routing import Bound, Routes
 from cachegate.runtime_directory import shared_secret
-from cachegate.stores.base import Store
+from cachegate.stores.base import Store, StoreFailed
 from cachegate.stores.decisions import Decisions
-from cachegate.stores.fallback import FallbackStore, Pauses
+from cachegate.stores.fallback import Down, FallbackStore, Pauses
 from cachegate.stores.local import LocalStore
 from cachegate.stores.memory import MemoryStore
 from cachegate.wire.facts import Protocol
@@ -49,10 +51,11 @@ def assemble(
     environ: Mapping[str, str] = os.environ,
     runtime: Path | None = None,
 ) -> Gateway:
-    """Build the gateway. Connections are opened only when the first request needs them.
+    """Build the gateway. Connections are opened when the first request needs them, but for where the secret lies.
 
     `runtime` is the directory that this process shares with the other workers of its gateway; a process that is a
     gateway by itself has none, and keeps its state in memory.
+    Raises ConfigError when an extra is missing, or the secret cannot be had.
     """
     policy, now_ms = config.cache_guard.policy(), steady_clock()
     providers = {name: _bound(name, row, config, environ) for name, row in config.providers.items()}
@@ -61,7 +64,7 @@ def assemble(
         store=_store(config, policy, now_ms, runtime),
         policy=policy,
         guard_enabled=config.cache_guard.enabled,
-        secret=_secret(runtime),
+        secret=_secret(config, runtime),
         observers=observers,
         now_ms=now_ms,
     )
@@ -93,22 +96,45 @@ def steady_clock() -> Callable[[], int]:
 
 LOCAL_PAUSES = Pauses(failures_max=1, pause_ms=1_000, pause_ms_max=4_000)
 """A file that fails is asked again soon: that costs microseconds, and a disk that was full has room again."""
+SHARED_PAUSES = Pauses(failures_max=3, pause_ms=1_000, pause_ms_max=30_000)
+"""A server that fails is left alone after three requests waited for it, for one second and then longer."""
 
 
 def _store(config: Config, policy: Policy, now_ms: Callable[[], int], runtime: Path | None) -> Store:
+    if (address := config.state_address) is not None:
+        shared = _redis().shared_store(address, policy, now_ms)
+        return FallbackStore(shared, policy, now_ms, SHARED_PAUSES, Down(config.state_down))
     if config.state == "memory" or runtime is None:
         return MemoryStore(policy.entries_max)
-    return FallbackStore(LocalStore(runtime, policy, now_ms), policy.entries_max, now_ms, LOCAL_PAUSES)
+    return FallbackStore(LocalStore(runtime, policy, now_ms), policy, now_ms, LOCAL_PAUSES)
 
 
-def _secret(runtime: Path | None) -> bytes:
+def _secret(config: Config, runtime: Path | None) -> bytes:
     """Return the secret of the digests: what is shared can only be compared under the same one."""
+    if config.state_secret is not None:
+        return blake3(config.state_secret.get_secret_value().encode()).digest(length=SECRET_BYTES)
+    if (address := config.state_address) is not None:
+        try:
+            return bytes(_redis().agreed_secret(address, secrets.token_bytes(SECRET_BYTES)))
+        except StoreFailed as error:
+            words = f"state: {address} does not answer, and it keeps the secret that all replicas share: {error}. "
+            remedy = "Start it first, or set `stateSecret`, so that the gateway starts without it"
+            raise ConfigError("the configuration", (words + remedy,)) from None
     if runtime is not None:
         try:
             return shared_secret(runtime)
         except OSError as error:
             LOGGER.warning("The workers' secret cannot be shared, so neither can their state: %s", error)
     return secrets.token_bytes(SECRET_BYTES)
+
+
+def _redis() -> ModuleType:
+    try:
+        import cachegate.stores.redis as store  # noqa: PLC0415 -- an extra
+    except ImportError:
+        words = "state: the client for Redis is not installed. Run: pip install 'cachegate[redis]'"
+        raise ConfigError("the configuration", (words,)) from None
+    return store
 
 
 def _bound(name: str, row: ProviderConfig, config: Config, environ: Mapping[str, str]) -> Bound:

@@ -32,6 +32,7 @@ from cachegate.provider_configs import (
 )
 from cachegate.providers.address import is_loopback
 from cachegate.providers.presets import PRESETS
+from cachegate.state_address import StateAddress, parse_state_address
 
 DEFAULT_SOURCE = "built-in defaults"
 KEY_CHARS_MIN = 16
@@ -136,6 +137,8 @@ class ControlConfig(Section):
     """SQLite file that keeps threads over a restart, with their conversations in plain text; none by default."""
 
 
+OWN_STATES = ("local", "memory")
+"""Values of `state` that are no address."""
 _BUILT_IN = ("anthropic", "openai", "codex", "synthetic")
 
 
@@ -168,9 +171,15 @@ class Config(Section):
     """The auxiliary classifier."""
     control: ControlConfig = ControlConfig()
     """The control socket."""
-    state: Literal["local", "memory"] = "local"
+    state: str = Field(default="local", repr=False)
     """Where the guard remembers: `local` for the workers of this machine, across reloads and crashes; `memory` for each
-    process by itself."""
+    process by itself; `redis://…`, `rediss://…`, `valkey://…`, `valkeys://…` or `unix://…` for all on one server."""
+    state_secret: SecretStr | None = None
+    """Of the keys under which the shared server keeps budgets: the same for all who share it, and for nobody else.
+    Without it, the first one to start leaves a random one on the server."""
+    state_down: Literal["local", "block", "allow"] = "local"
+    """While the shared server fails: `local` goes on with what each process knows; `block` refuses large requests
+    (503), `allow` guards nothing."""
     clients: list[ClientConfig] = Field(default_factory=list)
     """Those who may use the gateway; without any, everybody on this machine may."""
     allowed_hosts: list[str] = Field(default_factory=list)
@@ -183,6 +192,25 @@ class Config(Section):
     def _is_address(cls, value: str) -> str:
         parse_listen(value)
         return value
+
+    @field_validator("state")
+    @classmethod
+    def _is_place(cls, value: str) -> str:
+        if value not in OWN_STATES:
+            parse_state_address(value)
+        return value
+
+    @field_validator("state_secret")
+    @classmethod
+    def _is_secret(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value()) < KEY_CHARS_MIN:
+            raise ValueError(f"has fewer than {KEY_CHARS_MIN} characters; take a random one: openssl rand -hex 32")
+        return value
+
+    @property
+    def state_address(self) -> StateAddress | None:
+        """The server that `state` names; None when it names none."""
+        return None if self.state in OWN_STATES else parse_state_address(self.state)
 
     @property
     def routes(self) -> dict[str, tuple[str, ...]]:
@@ -340,7 +368,8 @@ def _words(detail: ErrorDetails) -> str:
         case "missing":
             return f"{where}: is required. Add it."
     words = detail["msg"].removeprefix("Value error, ")
-    shown = "" if isinstance(detail["input"], dict | list) or "key" in loc[-1].lower() else f" (is {detail['input']!r})"
+    hidden = isinstance(detail["input"], dict | list) or any(word in loc[-1].lower() for word in ("key", "state"))
+    shown = "" if hidden else f" (is {detail['input']!r})"
     return f"{where}: {words[:1].lower()}{words[1:]}{shown}"
 
 
@@ -416,8 +445,12 @@ def _rules(config: Config, declared: set[str]) -> list[str]:
     return problems
 
 
-_WRITTEN_KEY = re.compile(r"(?:^|[\s{,])(?:apiKey|key)\s*:\s*(?![\"']?\$\{)\S", re.MULTILINE)
-"""A key that stands in the file itself and does not come from the environment."""
+_WRITTEN_KEY = re.compile(
+    r"(?:^|[\s{,])(?:(?:apiKey|key|stateSecret)\s*:\s*(?![\"']?\$\{)\S|"
+    r"state\s*:\s*[\"']?[a-z+]+://[^\s@]*:(?!\$\{)[^\s@]*@)",
+    re.MULTILINE,
+)
+"""A key or a password that stands in the file itself and does not come from the environment."""
 
 
 def _exposure(path: Path, text: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import Callable, Coroutine
@@ -11,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Protocol as Interface
 
-from cachegate.errors import HTTP_STATUS, ErrorKind, GatewayError, UpstreamError, UpstreamTimeout
+from cachegate.errors import HTTP_STATUS, ErrorKind, GatewayError, Unavailable, UpstreamError, UpstreamTimeout
 from cachegate.guard.budget import Entry
 from cachegate.guard.fingerprint import Cause
 from cachegate.guard.machine import Ask, Decision, Ending, Outcome, Reason, Result, Settled, admit, settle
@@ -23,7 +24,7 @@ from cachegate.observe.log import LOGGER
 from cachegate.observe.record import GuardRecord, Observer, Record
 from cachegate.providers.base import Call, Head, Piece
 from cachegate.routing import Binding, Routes
-from cachegate.stores.base import Lease, Store
+from cachegate.stores.base import Lease, StateDown, Store
 from cachegate.wire.facts import InferenceRequest, RequestClass
 from cachegate.wire.protocols import DIALECTS
 from cachegate.wire.seen import Explained, Failed, Finished, Refusal, Reseed, Seen
@@ -187,7 +188,7 @@ class GoElsewhere(Exception):  # noqa: N818 -- it reads as what it is
 
 
 async def serve_one(gateway: Gateway, request: InferenceRequest, caller: Caller) -> None:
-    """Take one request all the way. Raises GatewayError only where no provider can be found for it.
+    """Take one request all the way. Raises GatewayError where it can go nowhere, or not yet.
 
     There is one binding unless the person listed several for this model. The next one is asked only when nothing was
     processed by the one before; each has its own budget, and a stop is final.
@@ -252,12 +253,16 @@ async def _ask(gateway: Gateway, journey: Journey) -> Decision | None:
     def change(entry: Entry) -> tuple[Entry, Decision]:
         return admit(entry, ask, gateway.now_ms(), gateway.policy)
 
-    return await gateway.store.apply(journey.key, change, journey.lease())
+    try:
+        return await gateway.store.apply(journey.key, change, journey.lease())
+    except StateDown as down:
+        raise Unavailable(f"{down} Nothing was sent. Try again in a moment.") from None
 
 
 async def _give_back(gateway: Gateway, journey: Journey, asking: asyncio.Future[Decision | None]) -> None:
     """End a request whose caller left while the store was answering: what was admitted all the same is released."""
-    journey.decision = await asking
+    with contextlib.suppress(Unavailable):
+        journey.decision = await asking
     await _finish(gateway, journey)
 
 

@@ -72,7 +72,7 @@ async def test_health_tells_where_the_state_is_and_whether_it_can_be_shared(
     assert (await get(gateway, "/health"))[1]["state"] == {"kind": "memory", "degraded": False, "failures": 0}
     policy = gateway.app.gateway.policy
     for place, degraded in ((tmp_path, False), (tmp_path / "gone", True)):
-        store = FallbackStore(LocalStore(place, policy, steady_clock()), policy.entries_max, steady_clock())
+        store = FallbackStore(LocalStore(place, policy, steady_clock()), policy, steady_clock())
         async with running_gateway(config_for(upstream.url), store) as shared:
             expected = {"kind": "local", "degraded": degraded, "failures": int(degraded)}
             assert (await get(shared, "/health"))[1]["state"] == expected

@@ -9,12 +9,14 @@ import pytest
 
 from cachegate.guard.budget import Entry
 from cachegate.guard.machine import Result
+from cachegate.guard.policy import Policy
 from cachegate.stores.base import Answer, Change, Condition, Lease, StoreBeganAnew, StoreFailed
 from cachegate.stores.fallback import FallbackStore, Pauses
 from cachegate.stores.memory import MemoryStore
 from contract.store_subjects import WARM, Clock, lease
 
 LIMIT = 4
+POLICY = Policy(entries_max=LIMIT)
 
 
 class Moody:
@@ -77,7 +79,7 @@ def moody() -> Moody:
 
 @pytest.fixture
 def store(moody: Moody, clock: Clock) -> FallbackStore:
-    return FallbackStore(moody, LIMIT, clock, Pauses(failures_max=1, pause_ms=1_000, pause_ms_max=4_000))
+    return FallbackStore(moody, POLICY, clock, Pauses(failures_max=1, pause_ms=1_000, pause_ms_max=4_000))
 
 
 def counted_at(clock: Clock) -> Change[int]:
@@ -165,7 +167,7 @@ async def test_a_store_that_fails_again_and_again_is_asked_less_and_less(
 
 
 async def test_some_stores_are_left_alone_only_after_several_failures(moody: Moody, clock: Clock) -> None:
-    store = FallbackStore(moody, LIMIT, clock, Pauses(failures_max=3))
+    store = FallbackStore(moody, POLICY, clock, Pauses(failures_max=3))
     moody.mood = StoreFailed("slow")
     for _ in range(5):
         await seen(store, "a")

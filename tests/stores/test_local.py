@@ -44,13 +44,13 @@ async def local(tmp_path: Path, clock: Clock) -> AsyncIterator[LocalStore]:
 @pytest.fixture
 async def guarded(tmp_path: Path, clock: Clock) -> AsyncIterator[FallbackStore]:
     """As a worker has it."""
-    store = FallbackStore(LocalStore(tmp_path, POLICY, clock), POLICY.entries_max, clock, PAUSES)
+    store = FallbackStore(LocalStore(tmp_path, POLICY, clock), POLICY, clock, PAUSES)
     yield store
     await store.close()
 
 
 def another(tmp_path: Path, clock: Clock) -> FallbackStore:
-    return FallbackStore(LocalStore(tmp_path, POLICY, clock), POLICY.entries_max, clock, PAUSES)
+    return FallbackStore(LocalStore(tmp_path, POLICY, clock), POLICY, clock, PAUSES)
 
 
 def seen(entry: Entry) -> tuple[Entry, Entry]:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,17 +32,30 @@ class Reply:
 
 
 def listen(directory: Path) -> socket.socket:
-    """Open the socket in a runtime directory. Raises OSError, in words, where its path is too long."""
+    """Open the socket in a runtime directory. Raises OSError where that cannot be."""
     path = directory / NAME
-    if len(str(path).encode()) > PATH_BYTES_MAX:
-        raise OSError(f"{path} is too long for the address of a socket. Set XDG_RUNTIME_DIR to a shorter directory")
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(path))
+    with _address(directory) as address:
+        listener.bind(address)
     path.chmod(0o600)
     listener.listen()
     listener.settimeout(0)
     return listener
+
+
+@contextlib.contextmanager
+def _address(directory: Path) -> Iterator[str]:
+    """Give an address of the socket that is short enough: seen from its own directory, if it must be.
+
+    The working directory belongs to the whole process; both who listens and who asks are programs of one thread.
+    """
+    path = str(directory / NAME)
+    if len(path.encode()) <= PATH_BYTES_MAX:
+        yield path
+        return
+    with contextlib.chdir(directory):
+        yield NAME
 
 
 def ask(directory: Path, question: str, answer_s: float = ANSWER_S) -> Reply:
@@ -49,7 +63,8 @@ def ask(directory: Path, question: str, answer_s: float = ANSWER_S) -> Reply:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:
         asker.settimeout(answer_s)
         try:
-            asker.connect(str(directory / NAME))
+            with _address(directory) as address:
+                asker.connect(address)
             asker.sendall(f"{question}\n".encode())
             with asker.makefile("rb") as answers:
                 line = answers.readline(LINE_BYTES_MAX)

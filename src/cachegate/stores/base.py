@@ -63,6 +63,10 @@ class StoreFailed(Exception):  # noqa: N818 -- it reads as what it is
     """The store could not do it now, and kept nothing of it; the message says why. No request may fail of it."""
 
 
+class StateDown(Exception):  # noqa: N818 -- as above
+    """A request is not to run while the shared state cannot be reached: its person wants it so."""
+
+
 class StoreBeganAnew(StoreFailed):
     """What the store held is gone, and it is empty; asked again, it answers."""
 

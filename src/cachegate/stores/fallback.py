@@ -9,10 +9,22 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import TypeVar
 
 from cachegate.guard.budget import Entry
-from cachegate.stores.base import Answer, Change, Condition, Lease, SharedStore, StoreBeganAnew, StoreFailed
+from cachegate.guard.policy import Policy
+from cachegate.guard.reunion import reunited
+from cachegate.stores.base import (
+    Answer,
+    Change,
+    Condition,
+    Lease,
+    SharedStore,
+    StateDown,
+    StoreBeganAnew,
+    StoreFailed,
+)
 from cachegate.stores.memory import MemoryStore
 
 LOGGER = logging.getLogger("cachegate")
@@ -30,16 +42,33 @@ class Pauses:
     pause_ms_max: int = 30_000
 
 
+class Down(StrEnum):
+    """What becomes of requests while the shared store fails."""
+
+    LOCAL = "local"
+    """They are guarded with what this process knows."""
+    BLOCK = "block"
+    """Large ones are refused, which costs nobody anything but time; the others are guarded as in `LOCAL`."""
+    ALLOW = "allow"
+    """They run, and are not guarded."""
+
+
 class FallbackStore:
     """A `Store` of a `SharedStore`."""
 
     def __init__(
-        self, shared: SharedStore, entries_max: int, now_ms: Callable[[], int], pauses: Pauses | None = None
+        self,
+        shared: SharedStore,
+        policy: Policy,
+        now_ms: Callable[[], int],
+        pauses: Pauses | None = None,
+        down: Down = Down.LOCAL,
     ) -> None:
         self._shared = shared
-        self._own = MemoryStore(entries_max)
+        self._own = MemoryStore(policy.entries_max)
         """Every entry as this process saw it last; `in_flight` counts only our own requests."""
-        self._entries_max = entries_max
+        self._policy = policy
+        self._down = down
         self._now_ms = now_ms
         self._pauses = pauses or Pauses()
         self._open: dict[str, tuple[str, Lease]] = {}
@@ -71,12 +100,23 @@ class FallbackStore:
         try:
             before, after, answer = await self._ask(lambda: self._shared.apply(key, watched, lease))
         except StoreFailed:
-            before, after, answer = await self._own.apply(key, watched, lease)
-            self._mark_ahead(key)
+            before, after, answer = await self._alone(key, watched, lease)
         else:
             self._keep(key, before, after, lease)
             self._ahead.discard(key)
         self._account(key, lease, after.in_flight - before.in_flight)
+        return answer
+
+    async def _alone(self, key: str, change: Change[Answer], lease: Lease | None) -> Answer:
+        """Do without the shared store. Raises StateDown for a large request that is not to begin without it."""
+        opened = lease is not None and lease.id in self._open
+        if self._down is Down.ALLOW:
+            return change(Entry(in_flight=1 if opened else 0))[1]
+        large = lease is not None and lease.fate.input_bytes >= self._policy.large_bytes
+        if self._down is Down.BLOCK and large and not opened:
+            raise StateDown("The state of the cache guard cannot be reached, and the configuration says `block`.")
+        answer = await self._own.apply(key, change, lease)
+        self._mark_ahead(key)
         return answer
 
     async def note(self, key: str, lease: Lease) -> None:
@@ -105,8 +145,10 @@ class FallbackStore:
 
     async def _ask(self, work: Callable[[], Awaitable[_Got]]) -> _Got:
         """Ask the shared store. Raises StoreFailed, also without asking while it is left alone."""
-        if self._failed_in_a_row >= self._pauses.failures_max and self._now_ms() < self._again_ms:
-            raise StoreFailed("left alone for a while")
+        if self._failed_in_a_row >= self._pauses.failures_max:
+            if self._now_ms() < self._again_ms:
+                raise StoreFailed("left alone for a while")
+            self._again_ms = self._now_ms() + self._pauses.pause_ms  # this one looks; the others need not wait for it
         try:
             try:
                 got = await self._asked(work)
@@ -151,9 +193,7 @@ class FallbackStore:
     def _newest(self, key: str, entry: Entry) -> Entry:
         """Return what is known of a budget: what happened here while the store failed is newer than what it has."""
         own = self._own.kept(key) if key in self._ahead else None
-        if own is None or own.active_ms < entry.active_ms:
-            return entry
-        return replace(own, in_flight=entry.in_flight)
+        return entry if own is None else reunited(entry, own, self._now_ms(), self._policy.idle_ms)
 
     def _keep(self, key: str, before: Entry, after: Entry, lease: Lease | None) -> None:
         kept = self._own.kept(key)
@@ -173,7 +213,7 @@ class FallbackStore:
 
     def _mark_ahead(self, key: str) -> None:
         self._ahead.add(key)
-        if len(self._ahead) > self._entries_max:
+        if len(self._ahead) > self._policy.entries_max:
             self._ahead.intersection_update(self._own.keys())
 
     async def _keep_tending(self) -> None:
