@@ -19,6 +19,8 @@ class LeaseStory:
     """The fates that were noted while it was open."""
     late: int = 0
     """Notes while it was not open."""
+    settled: Result | None = None
+    """What it was closed with."""
 
 
 class RecordingStore(MemoryStore):
@@ -55,3 +57,4 @@ class RecordingStore(MemoryStore):
         assert story.key == key
         story.opened += more > 0
         story.closed += more < 0
+        story.settled = lease.fate if more < 0 else None

@@ -434,25 +434,48 @@ async def test_a_lease_is_opened_and_closed_once_in_every_ending_r13(
         if record.status == 200:
             assert story.notes[0].began, "the head"
             assert story.notes[0].usage == Usage(), "before anything was measured"
-            assert story.notes[-1].usage == record.usage, "all that was measured, before the caller saw it"
+            assert story.settled is not None
+            assert story.settled.usage == record.usage, "all that was measured"
         assert all(note.sent and note.ending is not Ending.CANCELLED for note in story.notes)
         assert len(story.notes) <= 1 + len(events(protocol))
 
 
-async def test_each_usage_is_noted_before_the_caller_sees_it_r5(upstream: ScriptedUpstream, protocol: Protocol) -> None:
+async def test_each_usage_is_noted_before_the_caller_sees_it_r5(upstream: ScriptedUpstream) -> None:
     """Whatever a caller has seen outlives this process: it was noted while the answer still runs."""
-    sent = events(protocol)
-    upstream.answer = lambda _: [stream_head(), chunk(b"".join(sent)), Step.HANG]
+    sent = b"".join(events(Protocol.MESSAGES)[:2])
+    upstream.answer = lambda _: [stream_head(), chunk(sent), Step.HANG]
+    store = RecordingStore()
+    async with (
+        running_gateway(config_for(upstream.url), store) as gateway,
+        gateway.client.post(
+            gateway.url + PATH[Protocol.MESSAGES], data=request(Protocol.MESSAGES), headers=JSON
+        ) as response,
+    ):
+        await response.content.readexactly(len(sent))
+        (story,) = store.stories.values()
+        assert story.closed == 0
+        assert story.notes[-1].usage == COLD
+        assert story.notes[-1].ending is Ending.SHUTDOWN, "a process that dies cancels nothing"
+
+
+async def test_what_is_finished_and_measured_is_settled_before_the_caller_has_its_end(
+    upstream: ScriptedUpstream, protocol: Protocol
+) -> None:
+    """The caller's next request may reach another process, where the miss must count already."""
+    sent = b"".join(events(protocol))
+    upstream.answer = lambda _: [stream_head(), chunk(sent), Step.HANG]
     store = RecordingStore()
     async with (
         running_gateway(config_for(upstream.url), store) as gateway,
         gateway.client.post(gateway.url + PATH[protocol], data=request(protocol), headers=JSON) as response,
     ):
-        await response.content.readexactly(len(b"".join(sent)))
+        await response.content.readexactly(len(sent))
         (story,) = store.stories.values()
-        assert story.closed == 0
-        assert story.notes[-1].usage == COLD
-        assert story.notes[-1].ending is Ending.COMPLETED, "what was said outlives the one who said it"
+        assert story.closed == 1
+        assert story.settled is not None
+        assert (story.settled.usage, story.settled.ending) == (COLD, Ending.COMPLETED)
+    (record,) = gateway.records
+    assert (record.ending, record.usage) == ("completed", COLD), "recorded once, whatever happens to the connection"
 
 
 async def test_a_callers_leaving_and_a_shutdown_close_the_lease_once_r13(

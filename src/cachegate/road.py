@@ -158,6 +158,8 @@ class Journey:
     sent: bool = False
     ending: Ending = Ending.COMPLETED
     detail: str = ""
+    settling: asyncio.Future[Settled] | None = None
+    """The settlement, where it begins before the end."""
 
     def mark_sent(self) -> None:
         """Note that the request left for the provider."""
@@ -320,9 +322,19 @@ async def _pass_on(gateway: Gateway, journey: Journey, *, more: bool) -> None:
 
 
 async def _note(gateway: Gateway, journey: Journey) -> None:
-    """Tell the store what was observed, before the caller sees it: this process may not live to settle it."""
-    if journey.decision is not None:
+    """Tell the store what was observed, before the caller sees it: this process may not live to settle it.
+
+    What is finished and measured is settled now. Once the caller has its end, the next request may be on its way to
+    another process, and must meet what this one has cost.
+    """
+    if journey.decision is None:
+        return
+    if journey.settling is None and journey.tally.finished and journey.tally.usage.measured:
+        journey.settling = asyncio.ensure_future(_settle(gateway, journey))
+    if journey.settling is None:
         await gateway.store.note(journey.key, journey.lease())
+    else:
+        await asyncio.shield(journey.settling)
 
 
 async def _tell(journey: Journey, kind: ErrorKind, message: str) -> None:
@@ -376,16 +388,21 @@ async def _finish(gateway: Gateway, journey: Journey) -> None:
         guard = _guard_record(journey, decision.outcome, decision.reason, decision.count, decision.cause)
         _record(gateway, journey, guard)
         return
+    settled = await (journey.settling or _settle(gateway, journey))
+    outcome = Outcome.EXCUSED if settled.excused else decision.outcome
+    told_at_admission = outcome in {Outcome.OBSERVED, Outcome.RECOVERED}
+    reason = decision.reason if told_at_admission else settled.reason
+    _record(gateway, journey, _guard_record(journey, outcome, reason, settled.count, settled.cause))
+
+
+async def _settle(gateway: Gateway, journey: Journey) -> Settled:
+    """Account for an admitted request with the guard."""
     result = journey.result(journey.ending)
 
     def change(entry: Entry) -> tuple[Entry, Settled]:
         return settle(entry, result, gateway.now_ms(), gateway.policy)
 
-    settled = await gateway.store.apply(journey.key, change, Lease(journey.lease_id, result))
-    outcome = Outcome.EXCUSED if settled.excused else decision.outcome
-    told_at_admission = outcome in {Outcome.OBSERVED, Outcome.RECOVERED}
-    reason = decision.reason if told_at_admission else settled.reason
-    _record(gateway, journey, _guard_record(journey, outcome, reason, settled.count, settled.cause))
+    return await gateway.store.apply(journey.key, change, Lease(journey.lease_id, result))
 
 
 def _scope(request: InferenceRequest, caller: Caller, binding: Binding) -> Scope:

@@ -116,7 +116,7 @@ class Auditor:
         ask.settled = settled
         if book.running.pop(ask.number, None) is None:
             self.fault("it was settled and did not run", ask)
-        if ask.open:
+        if ask.open and not (ask.finished and ask.usage.measured):
             self.fault("it was settled while the provider still worked on it", ask)
         usage = f"{ask.usage.input_total}/{ask.usage.cached_read}"
         book.tell(self.now_ms(), f"#{ask.number} {usage} {ask.ending} -> {settled.kind} {settled.reason}")
