@@ -57,11 +57,14 @@ async def gateway_translating(upstream: ToolUpstream, kind: str, tmp_path: Path)
 async def gateway_of_sessions(
     upstream: ToolUpstream, program: Path, path: str, folder: Path
 ) -> AsyncIterator[GatewayProgram]:
-    """Run a gateway that asks Copilot's runtime for every model, which asks this upstream at `path`."""
+    """Run a gateway that asks Copilot's runtime for every model, which asks this upstream at `path`.
+
+    It serves in the process that is yielded, so that the runtime's parent is known.
+    """
     kind, wire_api, base = SESSION_PATHS[path]
     base_url = f"{upstream.url}{base}"
     config = _SESSIONS.format(program=program, kind=kind, base_url=base_url, key=KEY, wire_api=wire_api)
-    async with gateway_program(config, folder, "--log-json") as gateway:
+    async with gateway_program(config, folder, "--log-json", "--workers", "0") as gateway:
         yield gateway
 
 
@@ -106,7 +109,10 @@ WITH_KEY, WITH_TOKEN = f"apiKey: {KEY}", f"oauthToken: {KEY}"
 async def gateway_of_claude(
     url: str, program: Path, folder: Path, sessions: str = "{warmup: never}", account: str = WITH_KEY
 ) -> AsyncIterator[GatewayProgram]:
-    """Run a gateway that answers with live `claude` processes, which ask the upstream at `url`."""
+    """Run a gateway that answers with live `claude` processes, which ask the upstream at `url`.
+
+    It serves in the process that is yielded, so that their parent is known.
+    """
     config = _CLAUDE.format(program=program, url=url, sessions=sessions, account=account)
-    async with gateway_program(config, folder, "--log-json") as gateway:
+    async with gateway_program(config, folder, "--log-json", "--workers", "0") as gateway:
         yield gateway

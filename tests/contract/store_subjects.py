@@ -45,6 +45,8 @@ class Subject:
     """Whether several processes, and several stores of one place, share what they know."""
     expires: bool = False
     """Whether what is old, and what died, goes by expiring, and not when the limit is reached or the death is seen."""
+    served: bool = False
+    """Whether its time is that of a server, and not of the machine that asks."""
 
 
 def _memory(place: Path, policy: Policy, now_ms: Callable[[], int]) -> Store:
@@ -82,7 +84,11 @@ def _redis(kind: str) -> Make:
 SUBJECTS = {
     "memory": Subject(_memory, shared=False),
     "local": Subject(_local, shared=True),
-    **{kind: Subject(_redis(kind), shared=True, expires=True) for kind, program in PROGRAMS.items() if program},
+    **{
+        kind: Subject(_redis(kind), shared=True, expires=True, served=True)
+        for kind, program in PROGRAMS.items()
+        if program
+    },
 }
 SHARED = [name for name, subject in SUBJECTS.items() if subject.shared]
 

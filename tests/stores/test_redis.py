@@ -12,7 +12,7 @@ from cachegate.guard.machine import Ask, Decision, Ending, Settled, admit, settl
 from cachegate.guard.policy import Policy
 from cachegate.guard.usage import Usage
 from cachegate.state_address import parse_state_address
-from cachegate.stores.base import StateDown
+from cachegate.stores.base import StateDown, StoreFailed
 from cachegate.stores.fallback import Down, FallbackStore, Pauses
 from cachegate.stores.redis import LEASE_MS, PREFIX, RedisStore, agreed_secret
 from contract.store_subjects import COLD, WARM, Clock, fate, lease
@@ -275,3 +275,20 @@ async def test_blocking_refuses_large_requests_only_and_lets_running_ones_end(se
 async def test_the_first_one_leaves_the_secret_and_the_others_take_it(server: RedisServer) -> None:
     address = parse_state_address(server.url)
     assert agreed_secret(address, b"a" * 32) == agreed_secret(address, b"b" * 32) == b"a" * 32
+
+
+async def test_one_that_was_overtaken_has_the_next_turn(replicas: list[Replica]) -> None:
+    """A busy replica needs one trip, the other two: without turns it would always be in front."""
+    one, other, third = replicas
+    for replica in replicas:
+        await replica.runs()
+    overtaken = await one.server.ask("HGET", f"{PREFIX}{{k}}", "t")
+    assert overtaken is not None
+    await one.server.ask("HSET", f"{PREFIX}{{k}}", "w", f"somebody {10**15}")
+    deaf = RedisStore(third.link, POLICY, third.now_ms, deadline_s=0.2)
+    with pytest.raises(StoreFailed, match="overtaken"):
+        await deaf.apply("k", lambda entry: (entry, None))
+    await one.server.ask("HSET", f"{PREFIX}{{k}}", "w", "somebody 1")
+    await deaf.apply("k", lambda entry: (entry, None))
+    assert await one.server.ask("HGET", f"{PREFIX}{{k}}", "w") is None, "a turn that was used, or not, is over"
+    assert not await other.runs()

@@ -75,7 +75,9 @@ async def test_tls_with_an_authority_of_ones_own(tmp_path: Path) -> None:
 
 
 async def test_a_cluster(tmp_path: Path) -> None:
-    async with redis_server("redis", tmp_path, "--cluster-enabled", "yes") as server:
+    async with redis_server(
+        "redis", tmp_path, "--cluster-enabled", "yes", "--cluster-port", str(free_port())
+    ) as server:
         await server.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
         while "cluster_state:ok" not in str(await server.ask("CLUSTER", "INFO")):  # its own words say when
             pass

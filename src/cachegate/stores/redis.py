@@ -6,7 +6,6 @@ replica's own clock says nothing to another machine. `redis_scripts.py` says how
 """
 
 import asyncio
-import random
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -36,8 +35,6 @@ GAP_KEPT_MS = 3_600_000
 """A budget that went idle is kept for so long, to say how long the pause was. No provider's cache lives longer."""
 TRIES_MAX = 64
 """Compare-and-sets of one change. For each lost one another replica made progress; the deadline comes sooner."""
-JITTER_S = 0.001
-"""Waited for at most after a lost one, times those before: who meets once need not meet again."""
 BEAT_DEADLINE_S = 1.0
 """For one batch of beats: no request waits for it."""
 BATCH = 256
@@ -133,7 +130,7 @@ class RedisStore:
 
     async def tend(self) -> None:
         """Say that our requests are still in flight, and ask for the time. Raises StoreFailed."""
-        reply = await self._link.run(Run(COMPARE_AND_SET, f"{PREFIX}{{beat}}", ("", "", "", 0, 0, "", "", 0)))
+        reply = await self._link.run(Run(COMPARE_AND_SET, f"{PREFIX}{{beat}}", ("", "", "", 0, 0, "", "", 0, "")))
         self._hear_time(reply)
         self._due.update(self._open)
         await self._tell_now()
@@ -155,29 +152,31 @@ class RedisStore:
         held = remembered or Held()
         if self._ahead_ms is None:
             held = await self._read(key)
-        for lost in range(TRIES_MAX):
+        operation = secrets.token_urlsafe(_OPERATION_BYTES)
+        for _ in range(TRIES_MAX):
             ahead_ms = self._ahead_ms or 0
             before = self._entry(held, remembered, ahead_ms, None if lease is None else lease.id)
             after, answer = change(before)
             phase = "" if lease is None else "open" if after.in_flight > before.in_flight else "close"
             data = encode(_shifted(after, ahead_ms), held.row)
-            reply, revision = await self._set(key, held, data, (phase, lease))
+            reply, revision = await self._set(key, held, data, (phase, lease, operation))
             if reply[0] == 1:
                 self._remember(key, Held(revision, decode(data), int(reply[2])))
                 self._account(key, lease, phase)
                 return answer
-            held = _heard(reply)
-            await asyncio.sleep(random.uniform(0, JITTER_S * lost))  # noqa: S311 -- no secret
+            held = _heard(reply)  # and the next turn is ours, or was given to another
         raise StoreFailed(f"{TRIES_MAX} changes of one budget in a row were overtaken by other replicas")
 
     async def _read(self, key: str) -> Held:
-        reply = await self._link.run(Run(COMPARE_AND_SET, _place(key), ("", "", "", 0, 0, "", "", 0)))
+        reply = await self._link.run(Run(COMPARE_AND_SET, _place(key), ("", "", "", 0, 0, "", "", 0, "")))
         self._hear_time(reply)
         return _heard(reply)
 
-    async def _set(self, key: str, held: Held, data: bytes, opening: tuple[str, Lease | None]) -> tuple[list[Any], str]:
+    async def _set(
+        self, key: str, held: Held, data: bytes, why: tuple[str, Lease | None, str]
+    ) -> tuple[list[Any], str]:
         """Put an entry where `held` is expected; return the reply, and the revision that it wrote."""
-        phase, lease = opening
+        phase, lease, operation = why
         revision, about_ms = held.next(), self._now_ms() + (self._ahead_ms or 0)
         identity = "" if lease is None else lease.id
         dead = (lease.id for lease in held.dead)
@@ -190,6 +189,7 @@ class RedisStore:
             phase,
             identity,
             self._lease_ms,
+            operation,
             *dead,
         )
         reply = await self._link.run(Run(COMPARE_AND_SET, _place(key), arguments))

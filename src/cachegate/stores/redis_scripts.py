@@ -6,6 +6,7 @@ A budget is one hash, so all of it lies on one node of a cluster, and lives and 
 `e`       the entry, as `rows.py` writes it, its times on the clock of the server
 `l`       its leases: `id expiry;` for each request in flight, the expiry in milliseconds of the server's clock
 `f:<id>`  what is settled if the process of that lease is gone
+`w`       whose turn it is: `operation expiry`, left by one that was overtaken
 """
 
 from dataclasses import dataclass, field
@@ -51,25 +52,33 @@ local function write(also)
 end
 """
 
+TURN_MS = 10
+"""Milliseconds: several trips. Whoever dies with the turn holds up the others for no longer."""
 COMPARE_AND_SET = Script(
     _LEASES
     + """
 local expected, new, entry, keep = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local about, phase, lease, lease_ms = tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
-local kept = redis.call('HMGET', KEYS[1], 't', 'l')
+local operation = ARGV[9]
+local kept = redis.call('HMGET', KEYS[1], 't', 'l', 'w')
 local revision = kept[1] or ''
 read(kept[2])
+local turn, turn_ends = string.match(kept[3] or '', '(%S+) (%d+)')
+local free = turn == nil or turn == operation or tonumber(turn_ends) <= now
 if new ~= '' and revision == new then
   return {1, now, count}
 end
 local reaped, settled = {}, math.abs(now - about) <= 1000
-for at = 9, #ARGV do
+for at = 10, #ARGV do
   reaped[ARGV[at]] = true
 end
 for _, id in ipairs(dead) do
   settled = settled and reaped[id] ~= nil
 end
-if new == '' or revision ~= expected or not settled then
+if new == '' or revision ~= expected or not settled or not free then
+  if new ~= '' and free and revision ~= '' then
+    redis.call('HSET', KEYS[1], 'w', operation .. ' ' .. string.format('%.0f', now + TURN_MS))
+  end
   local answer = {0, now, count, revision, redis.call('HGET', KEYS[1], 'e') or ''}
   for _, id in ipairs(dead) do
     answer[#answer + 1] = id
@@ -79,6 +88,9 @@ if new == '' or revision ~= expected or not settled then
   return answer
 end
 redis.call('HSET', KEYS[1], 't', new, 'e', entry)
+if turn then
+  redis.call('HDEL', KEYS[1], 'w')
+end
 if phase == 'open' and not living[lease] then
   living[lease] = string.format('%.0f', now + lease_ms)
   count = count + 1
@@ -97,11 +109,14 @@ if phase ~= '' or #dead > 0 then
 end
 redis.call('PEXPIRE', KEYS[1], keep)
 return {1, now, count}
-"""
+""".replace("TURN_MS", str(TURN_MS))
 )
 """KEYS: the budget. ARGV: the revision expected, the new one (empty only reads), the entry, milliseconds to keep the
-key, what the caller takes for the time, `open`, `close` or nothing, a lease, its milliseconds, then the ids of the dead
-leases that were settled.
+key, what the caller takes for the time, `open`, `close` or nothing, a lease, its milliseconds, the operation, then the
+ids of the dead leases that were settled.
+
+An operation that was overtaken has the next turn: for as long as it may take to come again, nobody else changes the
+budget. Otherwise a busy replica, which needs one trip, would always be in front of one that needs two.
 
 Returns `{1, now, living}`; or `{0, now, living, revision, entry, dead id, its expiry, its fate, ...}` when it is
 otherwise, or the caller is a second wrong about the time: one of the two clocks was set, and the entry's times would be
