@@ -37,11 +37,13 @@ class RunningGateway:
 
 
 @asynccontextmanager
-async def running_gateway(config: Config, store: Store | None = None) -> AsyncIterator[RunningGateway]:
+async def running_gateway(
+    config: Config, store: Store | None = None, workers: int = 1
+) -> AsyncIterator[RunningGateway]:
     """Open a gateway on a free port and close it again. It shares no directory, so its state is in memory."""
     diagnostics, records = Diagnostics(), list[Record]()
     gateway = assemble(config, (diagnostics, records.append))
-    app = App(config, gateway if store is None else replace(gateway, store=store), diagnostics)
+    app = App(config, gateway if store is None else replace(gateway, store=store), diagnostics, workers=workers)
     host, port = await app.open()
     async with aiohttp.ClientSession(auto_decompress=False) as client:
         try:

@@ -17,7 +17,7 @@ from cachegate.errors import ConfigError
 from cachegate.observe.log import RequestLog, configure
 from cachegate.runtime_directory import VARIABLE
 from cachegate.server.app import App
-from cachegate.server.inheritance import inherit
+from cachegate.server.inheritance import WORKERS_VARIABLE, inherit
 from cachegate.server.run import loop_factory, serve_for_supervisor, tune_allocator
 from cachegate.server.worker_link import say_failed
 
@@ -31,6 +31,7 @@ class Serving:
     quiet: bool
     runtime: Path | None = None
     """Where the workers of this gateway meet; None for a process by itself."""
+    workers: int = 1
 
 
 def serve(serving: Serving, life: Callable[[App], Awaitable[None]]) -> None:
@@ -38,7 +39,8 @@ def serve(serving: Serving, life: Callable[[App], Awaitable[None]]) -> None:
     configure(as_json=serving.log_json, quiet=serving.quiet)
     diagnostics = diagnostics_in(serving.runtime)
     observers = (diagnostics, RequestLog(as_json=serving.log_json))
-    app = App(serving.config, assemble(serving.config, observers, runtime=serving.runtime), diagnostics)
+    gateway = assemble(serving.config, observers, runtime=serving.runtime)
+    app = App(serving.config, gateway, diagnostics, workers=serving.workers)
 
     async def live() -> None:
         try:
@@ -59,7 +61,8 @@ def main(arguments: list[str]) -> int:
     given = {} if asked.listen is None else {"listen": asked.listen}
     try:
         config = load(find(asked.config, os.environ), os.environ, given).config
-        serving = Serving(config, asked.log_json, asked.quiet, Path(os.environ[VARIABLE]))
+        workers = int(os.environ.get(WORKERS_VARIABLE, "1"))
+        serving = Serving(config, asked.log_json, asked.quiet, Path(os.environ[VARIABLE]), workers)
         serve(serving, lambda app: serve_for_supervisor(app, inherited))
     except ConfigError as error:
         say_failed(inherited.link, str(error))

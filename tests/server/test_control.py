@@ -892,3 +892,31 @@ async def test_nothing_of_a_turn_is_logged(
     await one.turn(thread_id, "confidential")
     assert len(gateway.records) == 1
     assert "confidential" not in caplog.text + repr(gateway.records)
+
+
+async def test_beside_other_workers_no_chats_are_hosted_r3(upstream: ScriptedUpstream) -> None:
+    async with running_gateway(config_for(upstream.url), workers=2) as gateway:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await gateway.client.ws_connect(f"{gateway.url}/control")
+    assert refused.value.status == 503
+
+
+async def test_a_retiring_gateway_lets_clients_go_whose_threads_are_kept(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    held = asyncio.Event()
+    answers(upstream, [stream_head(), held, chunk(b"".join(written(RESPONSES, answer(text("late"))))), chunk(b"")])
+    kept = config_for(upstream.url, control={"history": str(tmp_path / "threads.db")})
+    async with running_gateway(kept) as gateway, connected(gateway.client, gateway.url) as client:
+        thread = (await client.ask("thread/start", model="openai/m"))["thread"]
+        await client.ask("turn/start", threadId=thread["id"], input=[{"type": "text", "text": "hi"}])
+        await upstream.count(1)
+        retiring = asyncio.create_task(gateway.app.retire(20.0, asyncio.Event()))
+        assert await client.ask("thread/read", threadId=thread["id"]), "a turn runs, so it stays"
+        held.set()
+        await asyncio.wait_for(client.closed.wait(), 20)
+        assert client.socket.close_code == 1001
+        assert "turn/completed" in [event["method"] for event in client.events]
+        await asyncio.wait_for(retiring, 20)
+    async with running_gateway(kept) as gateway, connected(gateway.client, gateway.url) as client:
+        assert (await client.ask("thread/resume", threadId=thread["id"]))["thread"]["turns"][0]["status"] == "completed"

@@ -82,6 +82,10 @@ class History:
         )
         return [Listed(*row) for row in rows]
 
+    async def written(self) -> None:
+        """Wait until everything saved so far is on disk, where another process finds it."""
+        await asyncio.wrap_future(self._worker.submit(lambda: None))
+
     async def close(self) -> None:
         """Write what is still to be written, and close the file."""
         await asyncio.wrap_future(self._worker.submit(self._database.close))

@@ -126,6 +126,15 @@ class Host:
         hosted.thread = replace(thread, settings=replace(thread.settings, tools=tools_of(tools)))
         hosted.tools.register(listener)
 
+    async def spares(self, listener: Listener) -> bool:
+        """Whether a client can go on in another process: nothing runs that it listens to, and its threads are kept."""
+        if self._history is None or any(
+            hosted.running is not None and listener in hosted.listeners for hosted in self._threads.values()
+        ):
+            return False
+        await self._history.written()
+        return True
+
     # --- turns ---
 
     def turn(self, hosted: HostedThread, wanted: params.TurnStart, headers: Headers) -> RunningTurn:

@@ -44,6 +44,8 @@ class App:
     gateway: Gateway
     diagnostics: Diagnostics
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
+    workers: int = 1
+    """Processes that serve beside each other, this one included."""
     _runner: web.ServerRunner | None = None
     _sites: list[web.BaseSite] = field(default_factory=list)
     _control: Control | None = None
@@ -66,7 +68,7 @@ class App:
         await self.gateway.store.open()
         if self.config.control.enabled:
             hosts = host_of(self.config, self.gateway, self.lifecycle)
-            self._control = Control(hosts, self.access, self.lifecycle, self.config)
+            self._control = Control(hosts, self.access, self.lifecycle, self.config, self.workers)
         routes = Routes(self, self.access, self._control)
         server = web.Server(
             routes.handle,
@@ -120,6 +122,8 @@ class App:
                 rested_s = lifecycle.rested_s.get(connection, retired_s)
                 if connection not in lifecycle.busy and rested_s <= rested_before_s:
                     connection.force_close()
+            if self._control is not None:
+                await self._control.release()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), _LOOK_S)
 

@@ -101,7 +101,8 @@ class Connection:
 class Control:
     """Serves `/control`."""
 
-    def __init__(self, host: Host, access: Access, lifecycle: Lifecycle, config: Config) -> None:
+    def __init__(self, host: Host, access: Access, lifecycle: Lifecycle, config: Config, workers: int = 1) -> None:
+        self._workers = workers
         self._host = host
         self._access = access
         self._lifecycle = lifecycle
@@ -124,6 +125,12 @@ class Control:
             exchange.abort()
         return exchange.response
 
+    async def release(self) -> None:
+        """Let the clients go that another process can serve on: this one is retiring."""
+        words = "The gateway was upgraded. Connect again."
+        spared = [each for each in self._connections if await self._host.spares(each)]
+        await asyncio.gather(*(each.close(GOING_AWAY, words, flush=True) for each in spared))
+
     async def close(self) -> None:
         """Let every client go, and close what the host keeps open."""
         words = "The gateway is shutting down."
@@ -132,6 +139,9 @@ class Control:
 
     def _check_open(self, request: web.BaseRequest) -> None:
         """Raise GatewayError for an upgrade that cannot be made just now, or not at all."""
+        if self._workers > 1:
+            words = f"Hosted chats live in one process, and this gateway serves with {self._workers}."
+            raise Unavailable(f"{words} Start it with --workers 1.")
         if self._lifecycle.stopping:
             raise Unavailable("The gateway is shutting down. Connect again in a moment.")
         if len(self._connections) >= self._config.control.connections_max:
