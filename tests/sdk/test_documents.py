@@ -30,5 +30,5 @@ def test_every_error_is_documented() -> None:
 
 
 def test_every_method_of_a_chat_is_documented() -> None:
-    names = [name for name in vars(sdk.HostedChat) if not name.startswith("_")]
+    names = [name for name in dir(sdk.HostedChat) if not name.startswith("_")]
     assert [name for name in names if f"chat.{name}" not in TEXT and f"`{name}`" not in TEXT] == ["model"]

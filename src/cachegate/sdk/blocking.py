@@ -9,7 +9,7 @@ import contextlib
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from cachegate.sdk.chat import AsyncChat
 from cachegate.sdk.client import BASE_URL, AsyncClient
@@ -26,6 +26,7 @@ END_S = 10.0
 _CLOSED = "This client was closed. Open a new one."
 
 T = TypeVar("T")
+Chatting = TypeVar("Chatting", bound=AsyncChat | AsyncHostedChat)
 
 
 class LoopThread:
@@ -106,10 +107,10 @@ async def _wind_up(last: Coroutine[Any, Any, None]) -> None:
     await loop.shutdown_default_executor()
 
 
-class Chat:
-    """See `AsyncChat`."""
+class _Chat(Generic[Chatting]):
+    """What both kinds of chats have."""
 
-    def __init__(self, loop: LoopThread, chat: AsyncChat) -> None:
+    def __init__(self, loop: LoopThread, chat: Chatting) -> None:
         self._loop = loop
         self._chat = chat
 
@@ -118,7 +119,7 @@ class Chat:
 
     @property
     def id(self) -> str:
-        """See `AsyncChat.id`."""
+        """See `AsyncChat.id` and `AsyncHostedChat.id`; so in the others."""
         return self._chat.id
 
     @property
@@ -153,66 +154,26 @@ class Chat:
         """See `AsyncChat.interrupt`: meant for another thread than the one that waits."""
         return not self._loop.closed and self._chat.interrupt()
 
+
+class Chat(_Chat[AsyncChat]):
+    """See `AsyncChat`."""
+
     def compact(self, request: str = SUMMARY_REQUEST) -> Compacted:
         """See `AsyncChat.compact`."""
         return self._loop.run(self._chat.compact(request))
 
 
-class HostedChat:
+class HostedChat(_Chat[AsyncHostedChat]):
     """See `AsyncHostedChat`."""
-
-    def __init__(self, loop: LoopThread, chat: AsyncHostedChat) -> None:
-        self._loop = loop
-        self._chat = chat
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id} of {self.model}>"
-
-    @property
-    def id(self) -> str:
-        """See `AsyncHostedChat.id`."""
-        return self._chat.id
-
-    @property
-    def model(self) -> str:
-        """See `AsyncHostedChat.model`."""
-        return self._chat.model
 
     @property
     def cursor(self) -> str | None:
         """See `AsyncHostedChat.cursor`."""
         return self._chat.cursor
 
-    @property
-    def usage(self) -> Usage:
-        """See `AsyncHostedChat.usage`."""
-        return self._chat.usage
-
-    @property
-    def context_full(self) -> bool:
-        """See `AsyncHostedChat.context_full`."""
-        return self._chat.context_full
-
-    @property
-    def history(self) -> tuple[Json, ...]:
-        """See `AsyncHostedChat.history`."""
-        return self._chat.history
-
-    def send(self, said: Input) -> Answer:
-        """See `AsyncHostedChat.send`."""
-        return self._loop.run(self._chat.send(said))
-
-    def stream(self, said: Input) -> Iterator[Event]:
-        """See `AsyncHostedChat.stream`."""
-        return self._loop.iterate(self._chat.stream(said))
-
     def follow(self) -> Iterator[Event]:
         """See `AsyncHostedChat.follow`."""
         return self._loop.iterate(self._chat.follow())
-
-    def interrupt(self) -> bool:
-        """See `AsyncHostedChat.interrupt`: meant for another thread than the one that waits."""
-        return not self._loop.closed and self._chat.interrupt()
 
     def steer(self, said: Input) -> None:
         """See `AsyncHostedChat.steer`."""
