@@ -24,6 +24,7 @@ from cachegate.sdk import (
     TextDelta,
     Tool,
 )
+from cachegate.sdk.blocking import LoopThread
 from running_gateway import RunningGateway
 from scripted_upstream import ScriptedUpstream, Step
 from sdk.control_peer import control_peer
@@ -180,3 +181,29 @@ async def test_closing_ends_what_waits_and_says_so_afterwards(
 def test_a_wrong_address_leaves_no_thread_behind() -> None:
     with pytest.raises(ValueError, match="base_url"):
         Client("ftp://x")
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_ctrl_c_before_the_wait_ends_it_as_well(monkeypatch: pytest.MonkeyPatch, *, begun: bool) -> None:
+    loop, started, cancelled = LoopThread(), threading.Event(), threading.Event()
+    handed = loop._loop.call_soon_threadsafe
+
+    async def work() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    def interrupted(callback: Callable[[], None]) -> None:
+        monkeypatch.setattr(loop._loop, "call_soon_threadsafe", handed)
+        if begun:
+            handed(callback)
+            started.wait(10)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop._loop, "call_soon_threadsafe", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(work())
+    assert (started.is_set(), cancelled.is_set()) == (begun, begun), "what did not begin never ran"
+    loop.close(asyncio.sleep(0))

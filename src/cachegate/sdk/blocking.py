@@ -44,15 +44,15 @@ class LoopThread:
         if self.closed:
             work.close()
             raise Closed(_CLOSED)
-        ended = threading.Event()
-        running = asyncio.run_coroutine_threadsafe(_noted(work, ended), self._loop)
+        running = _Running(work)
         try:
-            return running.result()
+            self._loop.call_soon_threadsafe(running.begin)
+            return running.outcome.result()
         except concurrent.futures.CancelledError:
             raise Closed(_CLOSED) from None
         except KeyboardInterrupt:
-            running.cancel()
-            ended.wait(END_S)
+            self._loop.call_soon_threadsafe(running.cancel)
+            running.ended.wait(END_S)
             raise
 
     def iterate(self, events: AsyncGenerator[T, None]) -> Iterator[T]:
@@ -80,11 +80,36 @@ class LoopThread:
         self._loop.close()
 
 
-async def _noted(work: Coroutine[Any, Any, T], ended: threading.Event) -> T:
-    try:
-        return await work
-    finally:
-        ended.set()
+class _Running(Generic[T]):
+    """Something that runs in the loop's thread, known to the waiting one before it begins: Ctrl-C comes at any time."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self.outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self.ended = threading.Event()
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+
+    def begin(self) -> None:
+        """Begin, in the loop's thread."""
+        self._task = asyncio.ensure_future(self._work)
+        self._task.add_done_callback(self._end)
+
+    def cancel(self) -> None:
+        """End early, in the loop's thread; what did not begin will not."""
+        if self._task is None:
+            self._work.close()
+            self.ended.set()
+        else:
+            self._task.cancel()
+
+    def _end(self, task: asyncio.Task[T]) -> None:
+        self.ended.set()
+        if task.cancelled():
+            self.outcome.cancel()
+        elif (error := task.exception()) is not None:
+            self.outcome.set_exception(error)
+        else:
+            self.outcome.set_result(task.result())
 
 
 async def _next(events: AsyncGenerator[T, None]) -> tuple[T, ...]:
